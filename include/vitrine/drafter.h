@@ -32,8 +32,10 @@ struct DraftProposal {
   int32_t count = 0;               ///< set by the drafter: so many were guessed, 0 where none
   /// [tokens] of a drafter that guesses trees: which guess each one stands behind, by its index,
   /// before its own; -1: behind the last committed token. Guesses behind the same one differ.
-  /// Empty: only a chain can be checked, as beside a state that is no keys and values.
+  /// Empty: a chain is asked for, as under a constraint or beside a state that is no keys and
+  /// values.
   std::span<int32_t> parents = {};
+  int32_t max_depth = 0;  ///< of a tree: guesses on a path, at most
 };
 
 /// Guesses what comes next in texts, for a model to check: a pass over several tokens of a text
@@ -65,8 +67,9 @@ class VITRINE_API Drafter {
   /// is shown.
   virtual std::span<const int> feature_layers() const { return {}; }
   /// [positions, feature_layers * hidden_size] what the model computed at positions of the text
-  /// from `first` on, once and in order, at the latest before it is asked for guesses that stand
-  /// behind the next one. Not for those that another attempt had, or a sequence held before.
+  /// from `first` on: in order, and at the latest before it is asked for guesses that stand behind
+  /// the next one. Where another attempt begins, `first` goes back. Not shown: what a sequence held
+  /// before the prompt.
   virtual void observe(DraftTextId /*text*/, int64_t /*first*/, std::span<const float> /*rows*/) {}
   /// Told after a pass, before what it chose is committed: of `proposed` guesses that the model
   /// checked, `accepted` were right, one behind another.

@@ -92,6 +92,7 @@ class VITRINE_API Model final : public Stepper {
   int64_t length(SequenceId sequence) const override;
   std::span<const int32_t> tokens(SequenceId sequence) const override;
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
+  std::span<const float> features(SequenceId sequence) const override;
   void set_audit_sink(AuditSink* sink) override;
   AuditSink* audit_sink() const override;
   const AuditLayout& audit_layout() const override;

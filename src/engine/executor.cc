@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/executor.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/rope.h"
 
 namespace vitrine::engine {
+
+namespace {
+
+constexpr size_t kUsualCopies = 4096;  // of keys and values, that trees of drafts need
+
+}  // namespace
 
 void StepBatch::clear() {
   token_ids.clear();
@@ -16,6 +23,7 @@ void StepBatch::clear() {
   spans.clear();
   span_adapters.clear();
   forced_routes.clear();
+  kv_copies.clear();
   row_steps.clear();
   chosen.clear();
   runners_up.clear();
@@ -40,6 +48,7 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
   spans.reserve(sequences);
   span_adapters.reserve(sequences);
   forced_routes.reserve(tokens);
+  kv_copies.reserve(std::min(tokens * tokens, kUsualCopies));
 }
 
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,

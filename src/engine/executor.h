@@ -58,6 +58,7 @@ struct StepBatch {
   // [tokens]: their forced routes, by layer; empty where no token has any
   std::vector<std::span<const ForcedRoute>> forced_routes;
   std::vector<int32_t> span_adapters;       // [spans] -1: none
+  std::vector<ops::KvCopy> kv_copies;       // ascending tokens; of trees of drafts
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
   ChoicePoint choice_point = ChoicePoint::kBehindPass;
   Meanwhile* meanwhile = nullptr;  // called once where a device runs the pass, while it does
@@ -132,6 +133,8 @@ class Executor {
   }
   /// Whether it runs a part of the layers.
   virtual bool runs_layers() const { return false; }
+  /// Whether it writes StepBatch::kv_copies, so that drafts may be a tree.
+  virtual bool runs_trees() const { return false; }
   /// Whether it looks at StepBatch::next.
   virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.

@@ -148,9 +148,10 @@ bool Federation::Impl::run_on_device() {
   outputs.clear();
   engine::AcceptedRows accepted;
   for (size_t row = 0; row < rows.size(); ++row) {
-    if (accepted.has(rows[row])) {
+    const StepInput& input = input_of(row);
+    if (accepted.has(rows[row], input)) {
       take_device_row(row);
-      accepted.choose(rows[row], outputs.back().token);
+      accepted.choose(rows[row], input, outputs.back().token);
     } else {
       outputs.push_back(output_of(row));
     }

@@ -6,6 +6,7 @@
 
 #include "audit/pass_record.h"
 #include "engine/audit_layout.h"
+#include "engine/draft_trees.h"
 #include "engine/federation_impl.h"
 #include "engine/forced_routes.h"
 
@@ -20,6 +21,10 @@ void Federation::Impl::prepare() {
   routes.reserve(num_routes);  // the engines' inputs point into it
   for (const StepInput& input : step_inputs) {
     const Member& member = find(input.sequence);
+    if (engine::DraftTree::is_tree(input)) {
+      throw Error(ErrorKind::kUnsupported,
+                  "a federation takes drafts in a chain; expected draft_parents to be empty");
+    }
     engine::check_forced_routes(layout, input);
     row_sampler->check(input);
     num_rows += engine::StepRows::count(input);
@@ -153,9 +158,10 @@ void Federation::Impl::collect() {
   }
   engine::AcceptedRows accepted;
   for (size_t row = 0; row < rows.size(); ++row) {
-    if (accepted.has(rows[row])) {
+    const StepInput& input = input_of(row);
+    if (accepted.has(rows[row], input)) {
       combine_row(row);
-      accepted.choose(rows[row], outputs.back().token);
+      accepted.choose(rows[row], input, outputs.back().token);
     } else {
       outputs.push_back(output_of(row));
     }

@@ -76,7 +76,8 @@ class FusedExecutor final : public Executor {
     }
     step.state_spans = state_spans_.data();
     step.num_state_spans = static_cast<int32_t>(state_spans_.size());
-    step.one_token_each = batch.spans.size() == batch.token_ids.size();
+    step.kv_copies = batch.kv_copies;
+    step.one_token_each = batch.spans.size() == batch.token_ids.size() && batch.kv_copies.empty();
     step.audit = audit;
     step.forced_routes = batch.forced_routes.empty() ? nullptr : batch.forced_routes.data();
     const std::span<const ops::AdapterRows> adapters = adapter_groups_.gather(batch);
@@ -105,6 +106,7 @@ class FusedExecutor final : public Executor {
   }
 
   bool runs_layers() const override { return true; }
+  bool runs_trees() const override { return !graph_.has_state(); }
 
   void copy_block(int32_t from, int32_t to) override {
     for (size_t layer = 0; layer < kv_.size(); ++layer) {

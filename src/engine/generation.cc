@@ -40,6 +40,7 @@ Generation::Impl::Impl(Stepper& stepper, std::span<const int32_t> prompt,
   input_.branch = options.branch;
   if (options.constraint != nullptr && options.max_new_tokens > 0) begin_constraint();
   pending_.reserve(static_cast<size_t>(room_) + 1);
+  path_.reserve(kMaxDrafts + 1);
   if (options.speculation.drafter != nullptr && room_ > 1) begin_speculation();
   telling_errors([&] { begin(); });
 }
@@ -58,6 +59,8 @@ StepInput Generation::Impl::next_input(int64_t most_tokens, int64_t most_rows) {
   chooses_ = is_last && stretch_.chooses;
   input_.next_token = is_last ? stretch_.next : stretch_.tokens[next];
   input_.num_forced = input_.num_drafts = 0;
+  input_.draft_parents = {};
+  input_begin_ = stepper_.length(sequence_.id());
   if (input_.guide != nullptr) {  // asked again
     input_.guide = nullptr;
     input_.allowed_tokens = guide_->mask();

@@ -80,9 +80,8 @@ struct Generation::Impl {
   bool wants_forced_rows() const;
   /// False where the answer ended with a guess that was right.
   bool take_outputs(std::span<const StepOutput> outputs);
-  /// The outputs that count. The sequence holds the guesses that were right, and no other.
-  std::span<const StepOutput> count_accepted(std::span<const StepOutput> outputs,
-                                             std::span<const int32_t> drafts);
+  void find_path(std::span<const StepOutput> outputs);
+  void observe();
   void add_choice(const StepOutput& output);
   void add_forced(std::span<const StepOutput> outputs);
   /// Of a token that is not computed yet, and what the constraint forces behind it: takes that in,
@@ -111,6 +110,8 @@ struct Generation::Impl {
   std::vector<int32_t> pending_;  // not computed yet: a token, and what is forced behind it
   SamplerPipeline sampler_;
   StepInput input_;
+  int64_t input_begin_ = 0;   // where its tokens stand
+  std::vector<size_t> path_;  // of a pass that chose: outputs that count
   Stretch stretch_;
   std::optional<engine::ConstraintGuide> guide_;
   std::optional<engine::JumpForward> jump_;

@@ -16,7 +16,8 @@ void Generation::Impl::begin_speculation() {
   }
   speculation_.emplace(options_.speculation,
                        engine::SpeculatedAnswer{stepper_.tokens(sequence_.id()), prompt_, room_,
-                                                stepper_.summary().vocab_size, ends});
+                                                stepper_.summary().vocab_size, ends,
+                                                stepper_.options().feature_layers});
 }
 
 bool Generation::Impl::may_draft() const {
@@ -43,6 +44,7 @@ void Generation::Impl::add_drafts(int64_t most) {
   ask();
   input_.tokens = speculation_->step_tokens(stretch_.tokens.front(), most);
   input_.num_drafts = static_cast<int32_t>(input_.tokens.size()) - 1;
+  input_.draft_parents = speculation_->step_parents();
   if (!guide_) return;
   input_.guide = input_.num_drafts > 0 ? &*speculation_ : nullptr;
   input_.allowed_tokens = input_.num_drafts > 0 ? std::span<const uint32_t>() : guide_->mask();
@@ -71,29 +73,52 @@ bool Generation::Impl::wants_forced_rows() const {
 }
 
 bool Generation::Impl::take_outputs(std::span<const StepOutput> outputs) {
-  const auto drafts = input_.tokens.last(static_cast<size_t>(input_.num_drafts));
-  outputs = count_accepted(outputs, drafts);
-  for (size_t i = 0; i + 1 < outputs.size() && i < drafts.size(); ++i) {
-    next_ = drafts[i];
-    add_choice(outputs[i]);
-    if (!take(next_, !guide_ || guide_->is_complete())) return false;
-  }
-  if (drafts.empty()) add_forced(outputs);
+  find_path(outputs);
+  observe();
+  if (input_.num_drafts == 0) add_forced(outputs);
   if (!chooses_) return true;
-  next_ = outputs.back().token;
-  add_choice(outputs.back());
+  for (size_t i = 0; i < path_.size(); ++i) {
+    const StepOutput& output = outputs[path_[i]];
+    next_ = output.token;
+    add_choice(output);
+    const bool is_draft = i + 1 < path_.size();
+    if (is_draft && !take(next_, !guide_ || guide_->is_complete())) return false;
+  }
   return true;
 }
 
-std::span<const StepOutput> Generation::Impl::count_accepted(std::span<const StepOutput> outputs,
-                                                             std::span<const int32_t> drafts) {
-  if (!chooses_ || !speculation_) return outputs;
-  size_t accepted = 0;
-  while (accepted < drafts.size() && outputs[accepted].token == drafts[accepted]) ++accepted;
-  speculation_->end_pass(std::ssize(drafts), static_cast<int64_t>(accepted));
-  if (drafts.empty()) return outputs;
-  sequence_.cut(position() + static_cast<int64_t>(accepted));
-  return outputs.first(accepted + 1);
+// Which outputs count: the one behind the known tokens, then those of drafts that were right. The
+// sequence holds these, and no other.
+void Generation::Impl::find_path(std::span<const StepOutput> outputs) {
+  path_.clear();
+  if (!chooses_) return;
+  const auto drafts = input_.tokens.last(static_cast<size_t>(input_.num_drafts));
+  const std::span<const int32_t> parents = input_.draft_parents;  // the known token's is 0
+  size_t row = outputs.size() - 1 - drafts.size();
+  path_.push_back(row);
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const size_t parent = row + (parents.empty() ? i : static_cast<size_t>(parents[i]));
+    if (parent == path_.back() && outputs[parent].token == drafts[i]) path_.push_back(row + i + 1);
+  }
+  if (!speculation_) return;
+  const auto accepted = static_cast<int64_t>(path_.size()) - 1;
+  speculation_->end_pass(std::ssize(drafts), accepted);
+  if (!drafts.empty()) sequence_.cut(position() + accepted);
+}
+
+// What the model computed for the tokens that stay.
+void Generation::Impl::observe() {
+  if (!speculation_ || !speculation_->observes()) return;
+  const std::span<const float> rows = stepper_.features(sequence_.id());
+  if (rows.empty()) return;
+  const size_t width = rows.size() / input_.tokens.size();
+  const size_t known = input_.tokens.size() - static_cast<size_t>(input_.num_drafts);
+  speculation_->observe(input_begin_, rows.first(known * width));
+  for (size_t i = 1; i < path_.size(); ++i) {
+    const size_t token = known - 1 + path_[i] - path_[0];
+    speculation_->observe(input_begin_ + static_cast<int64_t>(known - 1 + i),
+                          rows.subspan(token * width, width));
+  }
 }
 
 void Generation::Impl::add_choice(const StepOutput& output) {
@@ -167,7 +192,7 @@ void Generation::draft(std::span<Generation* const> answers) {
     std::vector<engine::Speculation*> texts;
     std::vector<DraftProposal> proposals;
     for (Impl* one : those) {
-      proposals.push_back(one->speculation_->request(one->wanted()));
+      proposals.push_back(one->speculation_->request(one->wanted(), !one->guide_));
       texts.push_back(&*one->speculation_);
     }
     engine::Speculation::ask_together(*drafter, texts, proposals);

@@ -173,6 +173,9 @@ std::span<const int32_t> Model::tokens(SequenceId sequence) const {
 std::span<const StepOutput> Model::step(std::span<const StepInput> inputs) {
   return impl_->stepper().step(inputs);
 }
+std::span<const float> Model::features(SequenceId sequence) const {
+  return impl_->stepper().features(sequence);
+}
 void Model::set_audit_sink(AuditSink* sink) { impl_->stepper().set_audit_sink(sink); }
 AuditSink* Model::audit_sink() const { return impl_->stepper().audit_sink(); }
 const AuditLayout& Model::audit_layout() const { return impl_->stepper().audit_layout(); }

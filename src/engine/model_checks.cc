@@ -5,6 +5,7 @@
 #include <charconv>
 #include <set>
 
+#include "engine/draft_trees.h"
 #include "engine/forced_routes.h"
 #include "engine/kv_choice.h"
 #include "engine/step_fit.h"
@@ -101,7 +102,8 @@ void describe_model(const ModelConfig& config, const EngineOptions& options,
 
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size) {
-  const auto count = static_cast<int64_t>(input.tokens.size());
+  const int64_t count =
+      DraftTree::is_tree(input) ? DraftTree(input).height() : std::ssize(input.tokens);
   if (count == 0) {
     throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
                                                  " brings no token to the step; expected one or "

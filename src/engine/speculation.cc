@@ -10,6 +10,8 @@ namespace vitrine::engine {
 
 namespace {
 
+constexpr int32_t kGone = -1;  // in moved_
+
 constexpr const char* kUnknownProblem = "it threw what is no std::exception";
 
 using SpeculationClock = std::chrono::steady_clock;
@@ -19,6 +21,12 @@ void check_speculation(const SpeculationOptions& options) {
     throw Error(ErrorKind::kInvalidArgument, "max_drafts is " + std::to_string(options.max_drafts) +
                                                  "; expected 1 to " + std::to_string(kMaxDrafts) +
                                                  " guesses a pass");
+  }
+  if (options.max_depth < 0 || options.max_depth > options.max_drafts) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "max_depth of drafts is " + std::to_string(options.max_depth) +
+                    "; expected 0 for a chain, or 1 to max_drafts, " +
+                    std::to_string(options.max_drafts) + ", for a tree");
   }
   if (!std::isfinite(options.threshold) || options.threshold < 0) {
     throw Error(ErrorKind::kInvalidArgument, "the threshold of speculation is " +
@@ -44,10 +52,19 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
   check_speculation(options);
   const auto most = static_cast<size_t>(options.max_drafts);
   drafts_.resize(most);
+  parents_.resize(options.max_depth > 0 ? most : 0);
+  moved_.resize(parents_.size());
+  step_parents_.reserve(parents_.size());
   step_tokens_.reserve(most + 1);
   counts_.acceptance_histogram.resize(most + 1);
   guarded([&] {
     counts_.drafter = options_.drafter->name();
+    const std::span<const int> reads = options_.drafter->feature_layers();
+    if (!reads.empty() && !std::ranges::equal(reads, answer.feature_layers)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "it reads layers of the model that the engine was not loaded to show; expected "
+                  "EngineOptions::feature_layers to be its own");
+    }
     text_ = options_.drafter->start({options_.scope, before_, before_ + answer.room});
     if (text_ == 0) throw Error(ErrorKind::kInvalidArgument, "it named a text 0");
   });
@@ -88,6 +105,10 @@ void Speculation::show(std::span<const int32_t> tokens) {
   guarded([&] { options_.drafter->commit(text_, tokens); });
 }
 
+void Speculation::observe(int64_t first, std::span<const float> rows) {
+  guarded([&] { options_.drafter->observe(text_, first, rows); });
+}
+
 void Speculation::restart() {
   is_asked_ = false;
   num_drafts_ = 0;
@@ -99,10 +120,17 @@ int32_t Speculation::wanted(int64_t most) const {
   return static_cast<int32_t>(std::min<int64_t>(most, gate_.limit()));
 }
 
-DraftProposal Speculation::request(int32_t count) {
+DraftProposal Speculation::request(int32_t count, bool takes_trees) {
   is_asked_ = true;
   num_requested_ = count;
-  return {text_, std::span(drafts_).first(static_cast<size_t>(count)), 0};
+  takes_trees_ = takes_trees && !parents_.empty();
+  const auto room = static_cast<size_t>(count);
+  DraftProposal proposal{text_, std::span(drafts_).first(room)};
+  if (takes_trees_) {
+    proposal.parents = std::span(parents_).first(room);
+    proposal.max_depth = options_.max_depth;
+  }
+  return proposal;
 }
 
 void Speculation::check(int32_t count) const {
@@ -119,23 +147,67 @@ void Speculation::check(int32_t count) const {
   }
 }
 
+void Speculation::check_tree(int32_t count) const {
+  const auto refuse = [](int32_t draft, const std::string& what) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "guess " + std::to_string(draft) + " of a tree " + what);
+  };
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t parent = parents_[static_cast<size_t>(i)];
+    if (parent < -1 || parent >= i) {
+      refuse(i, "stands behind guess " + std::to_string(parent) + "; expected -1 to " +
+                    std::to_string(i - 1));
+    }
+    int32_t depth = 1;
+    for (int32_t at = parent; at >= 0; at = parents_[static_cast<size_t>(at)]) ++depth;
+    if (depth > options_.max_depth) {
+      refuse(i, "has " + std::to_string(depth - 1) + " before it; expected fewer than " +
+                    std::to_string(options_.max_depth));
+    }
+    for (int32_t other = 0; other < i; ++other) {
+      const auto at = static_cast<size_t>(other), own = static_cast<size_t>(i);
+      if (parents_[at] == parent && drafts_[at] == drafts_[own]) {
+        refuse(i, "is the same as guess " + std::to_string(other) + "; expected another token");
+      }
+    }
+  }
+}
+
+// Leaves out ends, which nothing follows, and what stands behind them.
+void Speculation::drop_ends(int32_t count) {
+  num_drafts_ = 0;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const bool is_end = std::ranges::find(end_ids_, drafts_[i]) != end_ids_.end();
+    if (!takes_trees_) {
+      if (is_end) return;
+      ++num_drafts_;
+      continue;
+    }
+    const int32_t parent = parents_[i];
+    const bool is_behind_gone = parent >= 0 && moved_[static_cast<size_t>(parent)] == kGone;
+    moved_[i] = is_end || is_behind_gone ? kGone : static_cast<int32_t>(num_drafts_);
+    if (moved_[i] == kGone) continue;
+    drafts_[num_drafts_] = drafts_[i];
+    parents_[num_drafts_] = parent < 0 ? parent : moved_[static_cast<size_t>(parent)];
+    ++num_drafts_;
+  }
+}
+
 void Speculation::take(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
   if (!is_on()) return;
   try {
     check(count);
+    if (takes_trees_) check_tree(count);
   } catch (const Error& error) {
     return fail(error.what());
   }
-  auto drafts = std::span<const int32_t>(drafts_).first(static_cast<size_t>(count));
-  const auto end = std::ranges::find_if(
-      drafts, [&](int32_t token) { return std::ranges::find(end_ids_, token) != end_ids_.end(); });
-  drafts = drafts.first(static_cast<size_t>(end - drafts.begin()));
-  num_drafts_ =
-      guide != nullptr && !drafts.empty() ? guide->look_ahead(drafts, jump, masks_) : drafts.size();
+  drop_ends(count);
+  if (guide == nullptr || num_drafts_ == 0) return;
+  num_drafts_ = guide->look_ahead(std::span(drafts_).first(num_drafts_), jump, masks_);
 }
 
 void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
-  DraftProposal proposal = request(count);
+  DraftProposal proposal = request(count, guide == nullptr);
   guarded([&] { options_.drafter->propose({&proposal, 1}); });
   take(proposal.count, guide, jump);
 }
@@ -163,6 +235,13 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
   step_tokens_.assign(1, last);
   step_tokens_.insert(step_tokens_.end(), drafts_.begin(),
                       drafts_.begin() + static_cast<ptrdiff_t>(count));
+  step_parents_.clear();
+  bool is_chain = true;
+  for (size_t i = 0; takes_trees_ && i < count; ++i) {
+    step_parents_.push_back(parents_[i] + 1);
+    is_chain = is_chain && static_cast<size_t>(step_parents_.back()) == i;
+  }
+  if (is_chain) step_parents_.clear();
   return step_tokens_;
 }
 

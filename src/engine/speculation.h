@@ -20,6 +20,7 @@ struct SpeculatedAnswer {
   int32_t vocab_size = 0;
   /// Tokens that nothing follows; the answer goes on behind others.
   std::span<const int32_t> end_ids;
+  std::span<const int> feature_layers;  // whose residual stream can be shown
 };
 
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
@@ -44,11 +45,11 @@ class Speculation final : public ChoiceGuide {
   /// asked already.
   int32_t wanted(int64_t most) const;
   /// Where the drafter is to write so many.
-  DraftProposal request(int32_t count);
+  DraftProposal request(int32_t count, bool takes_trees);
   /// How many it wrote there. `guide`: that of a constraint, which says how far they may go (null:
   /// none).
   void take(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
-  /// The same with a drafter that is asked for this answer alone.
+  /// request() and take() with a drafter that is asked for this answer alone.
   void ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
   /// Asks the drafter of these answers; `proposals` are their requests.
   static void ask_together(Drafter& drafter, std::span<Speculation* const> answers,
@@ -58,6 +59,12 @@ class Speculation final : public ChoiceGuide {
   /// The tokens of a pass: `last`, which is known, and guesses, `most` at most. Valid until the
   /// next call.
   std::span<const int32_t> step_tokens(int32_t last, int64_t most);
+  /// StepInput::draft_parents of these; empty for a chain.
+  std::span<const int32_t> step_parents() const { return step_parents_; }
+  /// Whether the drafter reads what the model computes.
+  bool observes() const { return is_on() && !options_.drafter->feature_layers().empty(); }
+  /// Shows it what was computed at positions from `first` on.
+  void observe(int64_t first, std::span<const float> rows);
   /// The pass chooses what stands at `position` and behind.
   void begin_pass(int64_t position) { first_position_ = position; }
   /// Counts a pass that chose, and forgets the guesses.
@@ -77,6 +84,8 @@ class Speculation final : public ChoiceGuide {
   void show(std::span<const int32_t> tokens);
   void fail(const std::string& problem);
   void check(int32_t count) const;
+  void check_tree(int32_t count) const;
+  void drop_ends(int32_t count);
 
   const SpeculationOptions options_;
   DraftGate gate_;
@@ -86,9 +95,13 @@ class Speculation final : public ChoiceGuide {
   DraftTextId text_ = 0;
   bool is_asked_ = false;             // for the next pass
   std::vector<int32_t> drafts_;       // [max_drafts] room for guesses
+  std::vector<int32_t> parents_;      // [max_drafts] of a tree; -1: the last committed token
   int32_t num_requested_ = 0;         // of it, that were asked for
+  bool takes_trees_ = false;          // what was asked for may be one
   size_t num_drafts_ = 0;             // of them, that a pass may bring
   std::vector<int32_t> step_tokens_;  // [1 + max_drafts]
+  std::vector<int32_t> step_parents_;
+  std::vector<int32_t> moved_;  // [max_drafts] where drop_ends() moved a guess
   DraftMasks masks_;
   int64_t first_position_ = 0;
   SpeculationCounts counts_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_fit.h"
 
-#include "engine/step_rows.h"
-
 #include <string>
+
+#include "engine/draft_trees.h"
+#include "engine/step_rows.h"
 
 namespace vitrine::engine {
 
@@ -14,18 +15,28 @@ StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& poo
   fit.max_rows = options.max_logit_rows;
   fit.free_blocks = pool.num_free();
   kv::BlockPool::Tally tally(pool);
+  int64_t branch_blocks = 0;
   for (const StepInput& input : inputs) {
-    const auto count = static_cast<int64_t>(input.tokens.size());
+    const auto tokens = static_cast<int64_t>(input.tokens.size());
+    int64_t count = tokens,
+            height = tokens;  // positions of its own blocks, and of the longest branch
+    if (DraftTree::is_tree(input)) {
+      check_draft_tree(input);
+      const DraftTree tree(input);
+      count = tree.end_of_branch(0);
+      height = tree.height();
+      branch_blocks += tree.branch_blocks(pool, pool.get(input.sequence).length);
+    }
     if (!tally.add(input.sequence, count)) {
       throw Error(ErrorKind::kInvalidArgument,
                   "sequence " + std::to_string(input.sequence) + " stands twice in one step");
     }
-    fit.tokens += count;
+    fit.tokens += tokens;
     fit.rows += static_cast<int64_t>(StepRows::count(input));
-    const bool is_full = pool.get(input.sequence).length + count > options.max_context;
+    const bool is_full = pool.get(input.sequence).length + height > options.max_context;
     if (is_full && fit.full_sequence == 0) fit.full_sequence = input.sequence;
   }
-  fit.blocks = tally.blocks();
+  fit.blocks = tally.blocks() + branch_blocks;
   return fit;
 }
 

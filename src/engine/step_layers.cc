@@ -117,7 +117,7 @@ std::span<const StepOutput> StepRunner::step_layers(std::span<const StepInput> i
     throw;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const int64_t end = batch_.spans[i].past + batch_.spans[i].num_tokens;
+    const int64_t end = parts_[i].past + parts_[i].num_tokens;
     pool_.set_layer_length(inputs[i].sequence, layers_.first, layers_.end, end);
   }
   return outputs_;

@@ -36,16 +36,25 @@ void StepRows::clear() {
 void StepRows::add(const StepInput& input, int64_t past) {
   const auto index = static_cast<int32_t>(first_.size() - 1);
   const size_t count = input.tokens.size(), first_row = count - StepRows::count(input);
+  const size_t first_token = audit_tokens_.size();
   for (size_t i = 0; i < count; ++i) {
     const auto token = static_cast<int32_t>(audit_tokens_.size());
-    const int64_t position = past + static_cast<int64_t>(i);
+    const bool is_tree = !input.draft_parents.empty();
+    const auto known = static_cast<int64_t>(count) - input.num_drafts;
+    int64_t position = past + static_cast<int64_t>(i);
+    if (is_tree && static_cast<int64_t>(i) >= known) {
+      const size_t parent =
+          first_token + static_cast<size_t>(input.draft_parents[i - static_cast<size_t>(known)]);
+      position = audit_tokens_[parent].position + 1;
+    }
     AuditToken record{input.sequence, static_cast<int32_t>(position), input.tokens[i], -1, 0};
     if (i >= first_row) {
       const StepRow::Kind kind = kind_of(input, i);
       record.row = static_cast<int32_t>(rows_.size());
       record.generated = kind != StepRow::Kind::kScored ? 1 : 0;
-      rows_.push_back(
-          {index, token, position, i + 1 < count ? input.tokens[i + 1] : input.next_token, kind});
+      const bool is_known = !(is_tree && kind == StepRow::Kind::kChosen);
+      const int32_t next = i + 1 < count ? input.tokens[i + 1] : input.next_token;
+      rows_.push_back({index, token, position, is_known ? next : -1, kind});
     }
     audit_tokens_.push_back(record);
   }
@@ -58,6 +67,39 @@ void StepRows::drop_row(size_t row, std::byte* tokens) const {
   token.row = -1;
   token.generated = 0;
   std::memcpy(tokens + index * sizeof(token), &token, sizeof(token));
+}
+
+int32_t AcceptedRows::choose(const StepRow& row, const StepInput& input, int32_t token) {
+  if (!row.is_chosen()) return -1;
+  if (input.draft_parents.empty()) {
+    const bool is_draft = row.next >= 0 && token == row.next;
+    if (row.next >= 0 && !is_draft) refused_ = row.input;
+    return is_draft ? row.token + 1 : -1;
+  }
+  begin_tree(row);
+  const auto known = static_cast<int32_t>(input.tokens.size()) - input.num_drafts;
+  const int32_t own = row.token - first_token_ + known - 1;  // in the input
+  awaited_ = -1;
+  for (int32_t draft = 0; draft < input.num_drafts; ++draft) {
+    const bool is_behind = input.draft_parents[static_cast<size_t>(draft)] == own;
+    if (!is_behind || input.tokens[static_cast<size_t>(known + draft)] != token) continue;
+    awaited_ = first_token_ + 1 + draft;
+  }
+  return awaited_;
+}
+
+bool AcceptedRows::has(const StepRow& row, const StepInput& input) {
+  if (!row.is_chosen()) return true;
+  if (input.draft_parents.empty()) return row.input != refused_;
+  begin_tree(row);
+  return row.token == awaited_;
+}
+
+// The first row of a tree that chooses is that of the last token which is no draft.
+void AcceptedRows::begin_tree(const StepRow& row) {
+  if (row.input == tree_) return;
+  tree_ = row.input;
+  first_token_ = awaited_ = row.token;
 }
 
 }  // namespace vitrine::engine

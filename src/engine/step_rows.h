@@ -22,7 +22,7 @@ struct StepRow {
   int32_t input = 0;     // of the step's inputs
   int32_t token = 0;     // of the step's tokens, whose output the row is
   int64_t position = 0;  // of that token; what follows it stands one later
-  int32_t next = -1;     // the id that follows; of kChosen the draft that stands there, or -1
+  int32_t next = -1;     // the id that follows; of kChosen the draft of a chain there, or -1
   Kind kind = Kind::kScored;
 
   bool is_chosen() const { return kind == Kind::kChosen; }
@@ -66,17 +66,20 @@ class StepRows {
 };
 
 /// Follows the choices of a step's rows in their order: an input's rows count until one of them
-/// chooses another token than the draft that stands there.
+/// chooses another token than a draft that stands there. Of a tree those count that are chosen, one
+/// behind another.
 class AcceptedRows {
  public:
   /// Whether the row counts. What it chooses is told before the next one is asked for.
-  bool has(const StepRow& row) const { return !row.is_chosen() || row.input != refused_; }
-  void choose(const StepRow& row, int32_t token) {
-    if (row.is_chosen() && row.next >= 0 && token != row.next) refused_ = row.input;
-  }
+  bool has(const StepRow& row, const StepInput& input);
+  /// Returns which token of the step is the draft that was chosen; -1: none is.
+  int32_t choose(const StepRow& row, const StepInput& input, int32_t token);
 
  private:
-  int32_t refused_ = -1;
+  void begin_tree(const StepRow& row);
+
+  int32_t refused_ = -1;                                // input whose chain has ended
+  int32_t tree_ = -1, first_token_ = 0, awaited_ = -1;  // of the tree under way
 };
 
 }  // namespace vitrine::engine

@@ -7,6 +7,7 @@
 #include "audit/pass_record.h"
 #include "engine/audit_layout.h"
 #include "engine/device_executor.h"
+#include "engine/draft_trees.h"
 #include "engine/engine_options.h"
 #include "engine/features.h"
 #include "engine/forced_routes.h"
@@ -15,6 +16,12 @@
 #include "model/architecture.h"
 
 namespace vitrine::engine {
+
+namespace {
+
+constexpr size_t kMaxBranches = 255;  // of the trees of a step
+
+}  // namespace
 
 StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                        const LoadRequest& request)
@@ -32,7 +39,8 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
           [this](int32_t from, int32_t to) { executor_->copy_state(from, to); }),
       row_sampler_(static_cast<size_t>(config_.vocab_size),
                    static_cast<size_t>(options_.max_logit_rows)),
-      next_step_(config_.vocab_size, options_.max_context) {
+      next_step_(config_.vocab_size, options_.max_context),
+      trees_(pool_) {
   using Reading = LoadRequest::Reading;
   require_no_further_layer(checkpoint_, config_);
   const bool is_fused_cpu =
@@ -71,7 +79,11 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   outputs_.reserve(rows);
   journal_.reserve(executor_->journal_rows());
   own_words_.resize(rows);
-  sequences_.reserve(tokens);
+  parts_.reserve(tokens);
+  if (executor_->runs_trees() && rows > 1) {
+    trees_.reserve(tokens, std::min(rows, kMaxBranches));
+    tree_record_ = std::make_unique_for_overwrite<std::byte[]>(largest_record(layout_, options_));
+  }
   const bool is_device = options_.device.kind != DeviceKind::kCpu;
   samples_on_device_ = options_.sample_on_device.value_or(is_device) &&
                        (is_device || options_.kernels == KernelPath::kReference);
@@ -82,14 +94,33 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
 }
 
 void StepRunner::check(std::span<const StepInput> inputs) const {
-  for (const StepInput& input : inputs) require_level(pool_, input.sequence);
+  int64_t branches = 0;
+  for (const StepInput& input : inputs) {
+    require_level(pool_, input.sequence);
+    if (!DraftTree::is_tree(input)) continue;
+    if (!executor_->runs_trees()) {
+      throw Error(
+          ErrorKind::kUnsupported,
+          "drafts in a tree need the CPU's fused kernels and a model that keeps no state of "
+          "a sequence; bring a chain of drafts");
+    }
+    check_draft_tree(input);
+    branches += DraftTree(input).num_branches();
+  }
+  if (branches > trees_.max_branches()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the drafts of a step have " + std::to_string(branches) +
+                    " branches beside each sequence's own; expected " +
+                    std::to_string(trees_.max_branches()) + " at most");
+  }
   check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
 }
 
 void StepRunner::prepare(std::span<const StepInput> inputs) {
   batch_.clear();
   rows_.clear();
-  sequences_.clear();
+  parts_.clear();
+  trees_.clear();
   batch_.audit_mode = records() ? layout_.mode : AuditMode::kNone;
   batch_.read_logits = options_.keep_logits;
   batch_.read_hidden_states = options_.keep_hidden_state;
@@ -101,11 +132,17 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
       std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
   for (const StepInput& input : inputs) {
     const auto count = static_cast<int32_t>(input.tokens.size());
-    if (layers_.first == 0) pool_.prepare(input.sequence, count);
-    if (forces_routes) append_by_token(input, batch_.forced_routes);
-    sequences_.push_back(input.sequence);
     const kv::SequenceBlocks& blocks = pool_.get(input.sequence);
     const int64_t past = past_of(input.sequence);
+    parts_.push_back({input.sequence, past, static_cast<int32_t>(batch_.token_ids.size()), count});
+    rows_.add(input, past);
+    if (DraftTree::is_tree(input)) {
+      pool_.prepare(input.sequence, DraftTree(input).end_of_branch(0));
+      trees_.add(input, past, blocks.adapter, batch_);
+      continue;
+    }
+    if (layers_.first == 0) pool_.prepare(input.sequence, count);
+    if (forces_routes) append_by_token(input, batch_.forced_routes);
     batch_.spans.push_back(
         {static_cast<int32_t>(batch_.token_ids.size()), count, past, blocks.blocks.data()});
     if (pool_.has_states()) {  // undo() takes it back
@@ -121,17 +158,16 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
       batch_.positions.push_back(static_cast<int32_t>(past) + i);
       batch_.block_tables.push_back(blocks.blocks.data());
     }
-    rows_.add(input, past);
   }
+  trees_.end(batch_);
   prepare_rows(inputs);
 }
 
 std::span<const float> StepRunner::features(SequenceId sequence) const {
   if (options_.feature_layers.empty()) return {};
-  const auto found = std::ranges::find(sequences_, sequence);
-  if (found == sequences_.end()) return {};
-  const BatchSpan& span = batch_.spans[static_cast<size_t>(found - sequences_.begin())];
-  return features_.rows(span.first_token, span.num_tokens);
+  const auto part = std::ranges::find(parts_, sequence, &InputPart::sequence);
+  if (part == parts_.end()) return {};
+  return features_.rows(part->first_token, part->num_tokens);
 }
 
 // Who chooses each row's token.
@@ -167,7 +203,12 @@ std::byte* StepRunner::reserve_record() {
   const std::span<const AuditToken> tokens = rows_.audit_tokens();
   const AuditPassHeader header =
       audit::record_header(layout_, passes_, tokens.size(), rows_.size());
-  record_ = audit::begin_record(*sink_, header);
+  if (trees_.empty()) {
+    record_ = audit::begin_record(*sink_, header);
+  } else {  // what stays of it goes to the sink
+    record_ = tree_record_.get();
+    std::memcpy(record_, &header, sizeof(header));
+  }
   clock_.begin();  // waiting for a slow sink is no work
   std::memcpy(record_ + sizeof(header), tokens.data(), tokens.size_bytes());
   return record_ + sizeof(header) + tokens.size_bytes();
@@ -193,17 +234,43 @@ void StepRunner::choose() {
   AcceptedRows accepted;
   for (size_t row = 0; row < rows_.size(); ++row) {
     StepOutput output = output_of(row);
-    if (accepted.has(rows_[row])) {
+    if (accepted.has(rows_[row], input_of(rows_[row]))) {
       std::memcpy(&output.token, pass_.words + row * sizeof(int32_t), sizeof(int32_t));
       if (rows_[row].is_chosen()) choose_row(row, output);
       if (records() && layout_.row_words > 0) record_row(row, output);
       if (has_steps(row) || is_host_sampled(row)) output.constraint = row_sampler_.constraint(row);
-      accepted.choose(rows_[row], output.token);
+      follow_tree(row, accepted.choose(rows_[row], input_of(rows_[row]), output.token));
     } else if (records() && record_ != nullptr) {
       rows_.drop_row(row, record_ + sizeof(AuditPassHeader));
     }
     outputs_.push_back(output);
   }
+}
+
+// What stands behind a row of a tree: `chosen`, a token of the batch, where it is one of its
+// drafts.
+void StepRunner::follow_tree(size_t row, int32_t chosen) {
+  const StepInput& input = input_of(rows_[row]);
+  if (chosen < 0 || !DraftTree::is_tree(input)) return;
+  const auto token = static_cast<size_t>(chosen);
+  pool_.put(input.sequence, batch_.positions[token], batch_.token_ids[token]);
+  trees_.choose(chosen);
+}
+
+// Of each tree the drafts stay that were chosen, in the pool and in the record.
+void StepRunner::settle_trees() {
+  if (trees_.empty()) return;
+  trees_.adopt();
+  for (const StepInput& input : inputs_) {
+    if (DraftTree::is_tree(input)) {
+      pool_.truncate(input.sequence, pool_.get(input.sequence).length);
+    }
+  }
+  if (records() && record_ != nullptr) {
+    record_ =
+        audit::write_kept(*sink_, layout_, {trees_.kept_tokens(), batch_.row_tokens}, record_);
+  }
+  trees_.clear();
 }
 
 // The output has the head's or the device's choice, and gets the one that stands.
@@ -249,8 +316,9 @@ bool StepRunner::is_host_sampled(size_t row) const {
 // The naive recorder has read the head's choice before another one could be made.
 bool StepRunner::is_device_sampled(const StepRow& row) const {
   const StepInput& input = input_of(row);
-  return row.is_chosen() && samples_on_device_ && batch_.audit_mode != AuditMode::kNaive &&
-         RowSampler::is_needed(input) && RowSampler::has_device_form(input);
+  return row.is_chosen() && samples_on_device_ && !DraftTree::is_tree(input) &&
+         batch_.audit_mode != AuditMode::kNaive && RowSampler::is_needed(input) &&
+         RowSampler::has_device_form(input);
 }
 
 // Once the sequences have their new tokens, which stages look back at.
@@ -294,7 +362,10 @@ void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJoin
   pass_.words = records() ? reserve_record() : reinterpret_cast<std::byte*>(own_words_.data());
   if (layers_.first == 0) {
     for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
-      pool_.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
+      const size_t drafts =                  // of a tree they come when they are chosen
+          DraftTree::is_tree(input) ? static_cast<size_t>(input.num_drafts) : 0;
+      pool_.append(input.sequence, input.tokens.data(),
+                   static_cast<int64_t>(input.tokens.size() - drafts));
     }
   }
   describe_choices();
@@ -326,9 +397,10 @@ void StepRunner::choose_behind_head() {
   const auto vocab = static_cast<size_t>(config_.vocab_size);
   AcceptedRows accepted;
   for (size_t row = 0; row < rows_.size(); ++row) {
-    const bool is_sampled = accepted.has(rows_[row]) && is_host_sampled(row);
+    const StepInput& input = input_of(rows_[row]);
+    const bool is_sampled = accepted.has(rows_[row], input) && is_host_sampled(row);
     batch_.chosen.push_back(is_sampled ? sample(row, pass_.logits + row * vocab) : -1);
-    if (is_sampled) accepted.choose(rows_[row], batch_.chosen.back());
+    if (is_sampled) follow_tree(row, accepted.choose(rows_[row], input, batch_.chosen.back()));
   }
 }
 
@@ -340,6 +412,7 @@ void StepRunner::run_from_rows() {
   } else {
     collect_without_tokens();
   }
+  settle_trees();
   if (records() && record_ != nullptr) commit_record(*sink_, record_, clock_.nanoseconds());
   ++passes_;
 }
@@ -351,13 +424,12 @@ void StepRunner::collect_without_tokens() {
 
 // Gives back what a pass that failed had taken, wherever it failed.
 void StepRunner::undo(std::span<const StepInput> inputs) {
-  sequences_.clear();
-  if (layers_.first > 0) return;  // it took nothing
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  trees_.clear();
+  for (size_t i = 0; layers_.first == 0 && i < inputs.size(); ++i) {  // else it took nothing
     const SequenceId sequence = inputs[i].sequence;
-    pool_.truncate(sequence,
-                   i < batch_.spans.size() ? batch_.spans[i].past : pool_.get(sequence).length);
+    pool_.truncate(sequence, i < parts_.size() ? parts_[i].past : pool_.get(sequence).length);
   }
+  parts_.clear();
 }
 
 std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/draft_trees.h"
 #include "engine/executor.h"
 #include "engine/features.h"
 #include "engine/next_step.h"
@@ -98,6 +99,8 @@ class StepRunner final : private Meanwhile {
   std::byte* reserve_record();
   StepOutput output_of(size_t row) const;
   void choose();
+  void follow_tree(size_t row, int32_t chosen);
+  void settle_trees();
   void choose_row(size_t row, StepOutput& output);
   void record_row(size_t row, const StepOutput& output);
   void collect_without_tokens();
@@ -131,11 +134,17 @@ class StepRunner final : private Meanwhile {
   StepClock clock_;
   // Of the step under way:
   std::byte* record_ = nullptr;
+  std::unique_ptr<std::byte[]> tree_record_;  // of a step with trees, before drafts are chosen
   std::span<const StepInput> inputs_;
   LayerRange layers_;
   const float* residual_ = nullptr;  // that a step of layers further up begins with
   StepBatch batch_;
-  std::vector<SequenceId> sequences_;  // of its inputs; none where it failed
+  struct InputPart {
+    SequenceId sequence = 0;
+    int64_t past = 0;  // positions before it
+    int32_t first_token = 0, num_tokens = 0;
+  };
+  std::vector<InputPart> parts_;  // by input; none where it failed
   PassOutput pass_;
   StepRows rows_;
   StateJournal journal_;  // of the last pass
@@ -144,6 +153,7 @@ class StepRunner final : private Meanwhile {
   std::vector<int32_t> own_words_;   // chosen ids where nobody records
   RowSampler row_sampler_;
   NextStep next_step_;
+  DraftTrees trees_;
   bool samples_on_device_ = false;                 // where the sampler's stages can
   std::vector<DeviceSamplerSteps> sampler_steps_;  // [rows]
 };

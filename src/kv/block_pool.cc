@@ -9,7 +9,7 @@ namespace vitrine::kv {
 namespace {
 
 // A table has an entry to spare: a pass may ask for a block that its context does not use.
-int64_t table_entries(const PoolSizes& sizes) {
+int64_t entries_of_table(const PoolSizes& sizes) {
   return (sizes.max_context + sizes.block_size - 1) / sizes.block_size + 1;
 }
 
@@ -20,7 +20,7 @@ BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t
     : sizes_(sizes),
       copy_block_(std::move(copy_block)),
       references_(static_cast<size_t>(sizes.blocks), 0),
-      slots_(sizes.max_sequences, table_entries(sizes), sizes.max_context),
+      slots_(sizes.max_sequences, entries_of_table(sizes), sizes.max_context),
       states_(sizes.states, std::move(copy_state)),
       layer_lengths_(static_cast<size_t>(sizes.max_sequences * sizes.layers)),
       leavers_(static_cast<size_t>(sizes.blocks)) {
@@ -228,6 +228,27 @@ void BlockPool::append(uint64_t sequence, const int32_t* tokens, int64_t count) 
   set_length(found, found.length + count);
   std::copy_n(tokens, count, found.history.subspan(before).begin());
 }
+
+void BlockPool::put(uint64_t sequence, int64_t position, int32_t token) {
+  Sequence& found = find(sequence);
+  set_length(found, position + 1);
+  found.history.back() = token;
+}
+
+int32_t BlockPool::take_block(int32_t copied) {
+  const int32_t block = take();
+  if (copied != kNoBlock) copy_block_(copied, block);
+  return block;
+}
+
+void BlockPool::replace_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks) {
+  Sequence& found = find(sequence);
+  for (const int32_t block : found.blocks.subspan(static_cast<size_t>(first))) drop(block);
+  set_blocks(found, first + std::ssize(blocks));
+  std::ranges::copy(blocks, found.blocks.begin() + first);
+}
+
+int64_t BlockPool::table_entries() const { return entries_of_table(sizes_); }
 
 void BlockPool::require_slot() const {
   if (slots_.num_taken() < slots_.num_slots()) return;

@@ -84,6 +84,20 @@ class BlockPool {
   /// The tokens have been written.
   void append(uint64_t sequence, const int32_t* tokens, int64_t count);
 
+  /// The token stands at `position`, behind those before it, and nothing behind it.
+  void put(uint64_t sequence, int64_t position, int32_t token);
+
+  static constexpr int32_t kNoBlock = -1;
+  /// A block for somebody who is no sequence, with a copy of what `copied` holds (kNoBlock:
+  /// nothing). Throws kOutOfMemory where none is free.
+  int32_t take_block(int32_t copied);
+  void give_back(int32_t block) { drop(block); }
+  /// A sequence's blocks from its number `first` on become these, which were taken by
+  /// take_block(); those that it had go.
+  void replace_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks);
+  /// Entries of a table.
+  int64_t table_entries() const;
+
   bool has_states() const { return states_.num_slots() > 0; }
   /// How many of a sequence's positions its state has taken in.
   int64_t state_length(uint64_t sequence) const { return look_up(sequence).state.length; }

@@ -165,8 +165,9 @@ class PlannedAttention final : public PlannedOp {
     if (norms_values_) kernel_.rms_norm(value, nullptr, eps_, head_dim_, value);
     clamp(value);
     const kernels::KvView& kv = kv_.view;
-    kv_.kernels.write(kv, step.block_tables[token][position / kv.block_size],
-                      position % kv.block_size, static_cast<int32_t>(kv_head), key, value);
+    for_each_place(step, token, kv.block_size, [&](int32_t block, int32_t offset) {
+      kv_.kernels.write(kv, block, offset, static_cast<int32_t>(kv_head), key, value);
+    });
   }
 
   /// Tokens begin … end - 1: those of one sequence together.

@@ -122,8 +122,9 @@ class PlannedLatentAttention final : public PlannedOp {
     kernel_.rms_norm(key, norm_, static_cast<float>(own_.eps), made_.latent, key);
     rotate(key + made_.latent, position);
     const kernels::KvView& kv = kv_.view;
-    kv_.kernels.write_latent(kv, step.block_tables[token][position / kv.block_size],
-                             position % kv.block_size, key);
+    for_each_place(step, token, kv.block_size, [&](int32_t block, int32_t offset) {
+      kv_.kernels.write_latent(kv, block, offset, key);
+    });
   }
 
   /// A head of all tokens: its rotated part, and the rest times the half that makes keys.

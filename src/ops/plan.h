@@ -29,6 +29,13 @@ struct StateSpan {
   int32_t journal = -1;  // row of the journal for its first token; -1: none is kept
 };
 
+/// The key and the value of a token stand in another table, too, at the same position: that of a
+/// branch of drafts which sees the token.
+struct KvCopy {
+  int32_t token = 0;
+  const int32_t* block_table = nullptr;
+};
+
 /// What changes from step to step. All arrays are owned by the engine and preallocated.
 struct StepState {
   int32_t tokens = 0;
@@ -38,6 +45,7 @@ struct StepState {
   const int32_t* const* block_tables = nullptr;  // [tokens]
   const int32_t* row_tokens = nullptr;           // [rows] index of the token whose output it is
   const int32_t* row_targets = nullptr;          // [rows] id whose logit is recorded; -1: the best
+  std::span<const KvCopy> kv_copies = {};        // ascending tokens
   bool one_token_each = false;                   // no token of this step attends to another new one
   bool audit = false;                            // records are written
   std::byte* token_records = nullptr;            // [tokens] of layout token_words

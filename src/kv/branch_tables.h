@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks for the branches of draft trees, while a step runs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/block_pool.h"
+
+namespace vitrine::kv {
+
+/// A branch sees a sequence's blocks before a position and has its own from there on, which the
+/// sequence takes over where the branch was chosen. Allocates nothing after it was made. Not
+/// thread-safe.
+class BranchTables {
+ public:
+  /// Room for so many branches at once.
+  BranchTables(BlockPool& pool, int64_t branches);
+
+  /// Blocks that a branch from `past` to `end` takes from a pool.
+  static int64_t blocks_needed(const BlockPool& pool, int64_t past, int64_t end) {
+    return (end + pool.block_size() - 1) / pool.block_size() - past / pool.block_size();
+  }
+  /// A branch whose positions before `past` are the sequence's, and those up to `end` its own; what
+  /// the block at `past` holds is copied. The sequence keeps its blocks until adopt() or clear().
+  /// Throws kOutOfMemory where no block is free.
+  int32_t add(uint64_t sequence, int64_t past, int64_t end);
+  /// The branch's table.
+  const int32_t* table(int32_t branch) const { return of(branch).data(); }
+  /// The sequence has the branch's blocks from now on, in place of its own.
+  void adopt(int32_t branch);
+  /// All branches give back their blocks.
+  void clear();
+  int64_t size() const { return static_cast<int64_t>(branches_.size()); }
+  int64_t capacity() const { return static_cast<int64_t>(branches_.capacity()); }
+
+ private:
+  struct Branch {
+    uint64_t sequence = 0;
+    int64_t first = 0, end = 0;  // blocks of its own
+  };
+  std::span<int32_t> of(int32_t branch) {
+    return std::span(tables_).subspan(static_cast<size_t>(branch) * entries_, entries_);
+  }
+  std::span<const int32_t> of(int32_t branch) const {
+    return std::span(tables_).subspan(static_cast<size_t>(branch) * entries_, entries_);
+  }
+
+  BlockPool& pool_;
+  size_t entries_;
+  std::vector<Branch> branches_;
+  std::vector<int32_t> tables_;  // [branches, entries]
+};
+
+}  // namespace vitrine::kv

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drafts that are a tree: each sees what it stands behind and nothing else, and the answer is the
+// one without.
+#include "tests/engine/speculated_answer.h"
+#include "vitrine/federation_engine.h"
+
+namespace vitrine::testing {
+namespace {
+
+EngineOptions tree_options(const std::string& codec = "") {
+  EngineOptions options = test_options(2, 16);
+  options.max_context = 160;
+  options.max_step_tokens = 48;
+  options.max_logit_rows = 40;
+  options.audit_mode = AuditMode::kDeferred;
+  options.audit_level = AuditLevel::kFull;
+  if (!codec.empty()) options.kv_codecs = {codec};
+  return options;
+}
+
+/// Knows the answer, and hides it in a tree: at each depth the right token is there with a
+/// probability, at a random place among wrong ones behind nodes that are right or wrong.
+class TreeOracle final : public OracleDrafter {
+ public:
+  TreeOracle(const std::vector<int32_t>& truth, double probability, int32_t vocab)
+      : OracleDrafter(truth, probability, vocab),
+        truth_(truth),
+        right_(probability),
+        vocab_(vocab) {}
+  DraftTextId start(const DraftText& text) override {
+    prompt_ = text.prompt_tokens;
+    return OracleDrafter::start(text);
+  }
+  void commit(DraftTextId text, std::span<const int32_t> tokens) override {
+    length_ += std::ssize(tokens);
+    OracleDrafter::commit(text, tokens);
+  }
+  void truncate(DraftTextId text, int64_t length) override {
+    length_ = length;
+    OracleDrafter::truncate(text, length);
+  }
+  void propose(std::span<DraftProposal> proposals) override {
+    DraftProposal& proposal = proposals[0];
+    if (proposal.parents.empty()) return OracleDrafter::propose(proposals);
+    ++trees;
+    const auto made = static_cast<size_t>(length_ - prompt_);
+    std::vector<int32_t> depth;
+    int32_t true_node = -1, true_depth = 0;
+    while (proposal.count < std::ssize(proposal.tokens)) {
+      const auto at = static_cast<size_t>(proposal.count);
+      int32_t parent = static_cast<int32_t>(random_() % (at + 1)) - 1;
+      int32_t token = static_cast<int32_t>(random_() % static_cast<uint32_t>(vocab_));
+      const size_t next = made + static_cast<size_t>(true_depth);
+      const bool is_right =
+          next < truth_.size() && std::uniform_real_distribution<>()(random_) < right_;
+      if (is_right) parent = true_node, token = truth_[next];
+      const int32_t own_depth = parent < 0 ? 1 : depth[static_cast<size_t>(parent)] + 1;
+      bool is_twin = false;
+      for (size_t i = 0; i < at; ++i) {
+        is_twin |= proposal.parents[i] == parent && proposal.tokens[i] == token;
+      }
+      if (is_twin || own_depth > proposal.max_depth) {
+        if (is_right) true_depth = INT32_MAX / 2;  // it goes no deeper
+        if (++tries_ % 50 == 0) return;
+        continue;
+      }
+      proposal.parents[at] = parent;
+      proposal.tokens[at] = token;
+      depth.push_back(own_depth);
+      if (is_right) true_node = proposal.count, ++true_depth;
+      ++proposal.count;
+    }
+  }
+
+  int64_t trees = 0;
+
+ private:
+  const std::vector<int32_t> truth_;
+  const double right_;
+  const int32_t vocab_;
+  std::mt19937 random_{11};
+  int64_t prompt_ = 0, length_ = 0;
+  int tries_ = 0;
+};
+
+template <typename Call>
+void expect_error(ErrorKind kind, const std::string& part, Call&& call) {
+  const Error error = error_of(call);
+  EXPECT_EQ(error.kind(), kind) << error.what();
+  EXPECT_TRUE(is_one_line_with(error, {part})) << error.what();
+}
+
+AskedAnswer ask(const Stepper& stepper, const std::string& name, const SamplerOptions& sampler) {
+  AskedAnswer asked;
+  asked.name = name;
+  asked.prompt = prompt_ids(21, stepper.summary().vocab_size);
+  asked.options.sampler = sampler;
+  asked.options.max_new_tokens = 60;  // over borders of blocks
+  asked.options.ignore_end_of_text = true;
+  return asked;
+}
+
+// Returns the most tokens that passes had on average.
+double expect_same_with_trees(Stepper& stepper, const AskedAnswer& asked) {
+  SCOPED_TRACE(asked.name);
+  double longest = 0;
+  const ToldAnswer plain = make_answer(stepper, asked);
+  for (const double probability : {0.0, 0.3, 0.7, 1.0}) {
+    for (const auto& [drafts, depth] : {std::pair(3, 2), std::pair(17, 5)}) {
+      SCOPED_TRACE(std::to_string(drafts) + " drafts, each right with " +
+                   std::to_string(probability));
+      TreeOracle oracle(plain.result.tokens, probability, stepper.summary().vocab_size);
+      const ToldAnswer found = make_answer(
+          stepper, asked, {.drafter = &oracle, .max_drafts = drafts, .max_depth = depth});
+      expect_same_answer(plain, found);
+      const SpeculationCounts& counts = found.result.speculation;
+      EXPECT_EQ(counts.problem, "");
+      EXPECT_EQ(oracle.num_texts(), 0U);
+      EXPECT_GT(oracle.trees, 0);
+      longest = std::max(longest, counts.mean_acceptance_length());
+    }
+  }
+  return longest;
+}
+
+TEST(DraftTree, ChangesNothingWithAnySampler) {
+  for (const std::string& folder : {oracle_folder("qwen3_moe"), oracle_folder("glm4_moe_lite"),
+                                    oracle_folder("gpt_oss"), shipped_model()}) {
+    SCOPED_TRACE(folder);
+    for (const char* codec : {"f32", ""}) {
+      const auto engine = Engine::load(folder, tree_options(codec));
+      const auto free = engine->kv_blocks().first;
+      for (const auto& [name, sampler] : all_samplers()) {
+        AskedAnswer asked = ask(*engine, name, sampler);
+        if (name == "drawn") asked.options.logprobs = 3;
+        EXPECT_GT(expect_same_with_trees(*engine, asked), 2);
+      }
+      EXPECT_EQ(engine->kv_blocks().first, free);
+    }
+  }
+}
+
+TEST(DraftTree, EndsAtAnEndOfTextAndAtTheContext) {
+  EngineOptions options = tree_options();
+  options.max_context = 40;
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
+  AskedAnswer asked = ask(*engine, "context", all_samplers()[1].second);
+  expect_same_with_trees(*engine, asked);
+  const std::vector<int32_t> tokens = make_answer(*engine, asked).result.tokens;
+  asked.options.ignore_end_of_text = false;
+  for (const size_t index : {1U, 7U, 12U}) {
+    asked.options.stop_token_ids = {tokens[index]};
+    expect_same_with_trees(*engine, asked);
+  }
+}
+
+TEST(DraftTree, ChangesNothingWithAttribution) {
+  EngineOptions options = tree_options();
+  options.attribution = true;
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
+  for (const auto& [name, sampler] : all_samplers()) {
+    expect_same_with_trees(*engine, ask(*engine, name, sampler));
+  }
+}
+
+/// Whose rows of logits have the bits of a chain through each node.
+class DraftTreeStepTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<float> row(const StepOutput& output) {
+    return {output.logits.begin(), output.logits.end()};
+  }
+};
+
+TEST_P(DraftTreeStepTest, GivesEachNodeTheBitsOfItsChain) {
+  for (const char* codec : {"f32", "i16"}) {
+    EngineOptions options = tree_options(codec);
+    options.keep_logits = true;
+    options.audit_mode = AuditMode::kNone;
+    options.audit_level = AuditLevel::kStandard;
+    const auto engine = Engine::load(oracle_folder(GetParam()), options);
+    const int32_t vocab = engine->summary().vocab_size;
+    std::mt19937 random(5);
+    for (const int past : {3, 15, 16, 30, 61}) {
+      const std::vector<int32_t> prompt = prompt_ids(past, vocab);
+      const SequenceId base = engine->create_sequence();
+      for (int begin = 0; begin < past; begin += 40) {  // as much as a step takes
+        StepInput fed;
+        fed.sequence = base;
+        fed.tokens = std::span(prompt).subspan(static_cast<size_t>(begin),
+                                               static_cast<size_t>(std::min(40, past - begin)));
+        fed.rows = StepInput::Rows::kNone;
+        engine->step({{fed}});
+      }
+      // Known tokens, then drafts behind random ones before them.
+      const int32_t known = 1 + past % 3, drafts = 23;
+      std::vector<int32_t> tokens, parents, positions;
+      for (int32_t i = 0; i < known + drafts; ++i) {
+        tokens.push_back((7 * i + past) % vocab);
+        if (i < known) continue;
+        const int32_t first = known - 1;
+        parents.push_back(first +
+                          static_cast<int32_t>(random() % static_cast<uint32_t>(i - first)));
+      }
+      const SequenceId sequence = engine->fork(base);
+      StepInput input{.sequence = sequence, .tokens = tokens};
+      input.num_drafts = drafts;
+      input.draft_parents = parents;
+      const auto outputs = engine->step({{input}});
+      ASSERT_EQ(std::ssize(outputs), drafts + 1);
+      std::vector<std::vector<float>> rows;
+      for (const StepOutput& output : outputs) rows.push_back(row(output));
+      EXPECT_GE(engine->length(sequence), past + known);
+      engine->release(sequence);
+      for (int32_t node = known - 1; node < known + drafts; ++node) {
+        std::vector<int32_t> chain;
+        for (int32_t at = node; at >= 0;
+             at = at < known ? at - 1 : parents[static_cast<size_t>(at - known)]) {
+          chain.insert(chain.begin(), tokens[static_cast<size_t>(at)]);
+        }
+        const SequenceId own = engine->fork(base);
+        const auto expected = engine->step({{StepInput{.sequence = own, .tokens = chain}}});
+        EXPECT_EQ(row(expected[0]), rows[static_cast<size_t>(node - known + 1)])
+            << codec << ", " << past << " positions before, node " << node;
+        engine->release(own);
+      }
+      engine->release(base);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DraftTreeStepTest,
+                         ::testing::Values("qwen3_moe", "llama", "deepseek_v3", "gpt_oss",
+                                           "gemma4_text"),
+                         [](const auto& info) { return info.param; });
+
+TEST(DraftTree, RefusesWhatIsNone) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), tree_options());
+  const SequenceId sequence = engine->create_sequence();
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
+  const auto refuses = [&](int32_t drafts, std::vector<int32_t> parents, const std::string& part) {
+    StepInput input{.sequence = sequence, .tokens = tokens};
+    input.num_drafts = drafts;
+    input.draft_parents = parents;
+    expect_error(ErrorKind::kInvalidArgument, part, [&] { engine->step({{input}}); });
+    expect_error(ErrorKind::kInvalidArgument, part, [&] { engine->fits({{input}}); });
+    EXPECT_EQ(engine->length(sequence), 0);
+  };
+  refuses(2, {2}, "1 are given; expected one for each of the 2 drafts");
+  refuses(2, {1, 2}, "draft 0 stands behind token 1; expected 2 to 2");
+  refuses(2, {2, 4}, "draft 1 stands behind token 4; expected 2 to 3");
+  refuses(2, {2, -1}, "draft 1 stands behind token -1");
+  const std::vector<int32_t> twins = {1, 2, 2};
+  StepInput input{.sequence = sequence, .tokens = twins};
+  input.num_drafts = 2;
+  const std::vector<int32_t> parents = {0, 0};
+  input.draft_parents = parents;
+  expect_error(ErrorKind::kInvalidArgument, "drafts 0 and 1 are one token behind one token",
+               [&] { engine->step({{input}}); });
+}
+
+TEST(DraftTree, NeedsBlocksForItsBranches) {
+  EngineOptions options = tree_options("f32");
+  options.max_sequences = 1;
+  options.max_context = 64;  // four blocks of 16
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
+  const SequenceId sequence = engine->create_sequence();
+  const std::vector<int32_t> prompt = prompt_ids(40, engine->summary().vocab_size);
+  engine->step({{StepInput{.sequence = sequence, .tokens = prompt}}});
+  const std::vector<int32_t> tokens = {1, 2, 3, 4}, parents = {0, 0, 0};
+  StepInput input{.sequence = sequence, .tokens = tokens};
+  input.num_drafts = 3;
+  input.draft_parents = parents;
+  EXPECT_EQ(engine->fits({{input}}).blocks, 2);
+  expect_error(ErrorKind::kOutOfMemory, "KV blocks", [&] { engine->step({{input}}); });
+  EXPECT_EQ(engine->length(sequence), 40);
+  EXPECT_EQ(engine->kv_blocks(), std::pair(int64_t{1}, int64_t{4}));
+  input.num_drafts = 2;
+  input.tokens = std::span(tokens).first(3);
+  input.draft_parents = std::span(parents).first(2);
+  engine->step({{input}});
+}
+
+TEST(DraftTree, IsRefusedWhereItCannotRun) {
+  const std::vector<int32_t> tokens = {1, 2, 3}, parents = {0, 0};
+  const auto expect_refused = [&](Stepper& stepper, const std::string& part) {
+    StepInput input{.sequence = stepper.create_sequence(), .tokens = tokens};
+    input.num_drafts = 2;
+    input.draft_parents = parents;
+    expect_error(ErrorKind::kUnsupported, part, [&] { stepper.step({{input}}); });
+  };
+  EngineOptions options = tree_options();
+  expect_refused(*Engine::load(oracle_folder("qwen3_next"), options), "chain of drafts");
+  FederationSpec spec;
+  spec.path = "federation.json";
+  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
+                      {"dense", oracle_folder("llama"), ""}};
+  spec.combiner.weights = {0.4, 0.6};
+  expect_refused(*Federation::load(spec, options), "draft_parents");
+}
+
+/// Keeps what it is shown of the residual stream.
+class Observer final : public OracleDrafter {
+ public:
+  Observer(const std::vector<int32_t>& truth, int32_t vocab) : OracleDrafter(truth, 0.7, vocab) {}
+  std::span<const int> feature_layers() const override { return layers; }
+  void observe(DraftTextId, int64_t first, std::span<const float> rows) override {
+    ASSERT_LE(static_cast<size_t>(first), seen.size());
+    const auto count = rows.size() / width;
+    seen.resize(static_cast<size_t>(first));
+    for (size_t i = 0; i < count; ++i) {
+      const auto row = rows.subspan(i * width, width);
+      seen.emplace_back(row.begin(), row.end());
+    }
+  }
+  std::vector<int> layers;
+  size_t width = 0;
+  std::vector<std::vector<float>> seen;  // by position
+};
+
+TEST(DraftFeatures, AreTheResidualStreamAsItIsRecorded) {
+  for (const char* name : {"qwen3_moe", "gemma4_text", "qwen3_next", "glm4_moe_lite"}) {
+    SCOPED_TRACE(name);
+    EngineOptions options = tree_options();
+    options.feature_layers = {2, 0, 1, 2};
+    options.hidden_state_layers = {0, 1, 2};
+    const auto engine = Engine::load(oracle_folder(name), options);
+    EXPECT_EQ(engine->options().feature_layers, (std::vector<int>{0, 1, 2}));
+    const AskedAnswer asked = ask(*engine, "drawn", all_samplers()[1].second);
+    const ToldAnswer plain = make_answer(*engine, asked);
+    Observer observer(plain.result.tokens, engine->summary().vocab_size);
+    observer.layers = {0, 1, 2};
+    const auto hidden = static_cast<size_t>(engine->summary().hidden_size);
+    observer.width = 3 * hidden;
+    const ToldAnswer found = make_answer(*engine, asked, {.drafter = &observer, .max_drafts = 5});
+    expect_same_answer(plain, found);
+    EXPECT_GT(found.result.speculation.num_accepted_draft_tokens, 10);
+    ASSERT_GT(observer.seen.size(), asked.prompt.size() + 50);
+    for (size_t position = 0; position < observer.seen.size(); ++position) {
+      const TokenRecord& record = plain.records.at(static_cast<int64_t>(position));
+      ASSERT_EQ(record.hidden_states.size(), 3U);
+      for (size_t layer = 0; layer < 3; ++layer) {
+        const auto part =
+            std::span<const float>(observer.seen[position]).subspan(layer * hidden, hidden);
+        EXPECT_TRUE(std::ranges::equal(part, record.hidden_states[layer].values))
+            << "position " << position << ", layer " << layer;
+      }
+    }
+  }
+}
+
+TEST(DraftFeatures, OfAnEngineThatShowsNoneEndSpeculation) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), tree_options());
+  const AskedAnswer asked = ask(*engine, "greedy", all_samplers()[0].second);
+  const ToldAnswer plain = make_answer(*engine, asked);
+  Observer observer(plain.result.tokens, engine->summary().vocab_size);
+  observer.layers = {1};
+  const ToldAnswer found = make_answer(*engine, asked, {.drafter = &observer});
+  expect_same_answer(plain, found);
+  EXPECT_NE(found.result.speculation.problem.find("feature_layers"), std::string::npos);
+  EngineOptions options = tree_options();
+  options.feature_layers = {99};
+  expect_error(ErrorKind::kInvalidArgument, "feature_layers",
+               [&] { Engine::load(oracle_folder("qwen3_moe"), options); });
+}
+
+}  // namespace
+}  // namespace vitrine::testing
