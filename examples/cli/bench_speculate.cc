@@ -59,9 +59,9 @@ std::vector<std::string> read_bench_prompts(const std::string& path) {
 
 class SpeculateBench {
  public:
-  SpeculateBench(vitrine::Engine& engine, const BenchSpeculateArguments& arguments,
-                 vitrine::PassCosts costs)
-      : engine_(engine), arguments_(arguments), costs_(std::move(costs)) {}
+  SpeculateBench(vitrine::Engine& engine, const vitrine::Tokenizer& tokenizer,
+                 const BenchSpeculateArguments& arguments, vitrine::PassCosts costs)
+      : engine_(engine), tokenizer_(tokenizer), arguments_(arguments), costs_(std::move(costs)) {}
 
   void run(const std::vector<int32_t>& prompt, std::vector<CandidateRuns>& all) {
     vitrine::GenerateOptions options;
@@ -73,8 +73,7 @@ class SpeculateBench {
       for (int round = 0; round < arguments_.repeat; ++round) {
         stop_if_interrupted(kSpeculateCancelled);
         // A drafter that has seen no answer yet, and in turn first or second.
-        const auto drafter =
-            vitrine::make_drafter(candidate.name == "auto" ? "suffix" : candidate.name);
+        const auto drafter = make_drafter_of(candidate.name, engine_, tokenizer_);
         vitrine::GenerateOptions guessed = options;
         guessed.speculation.drafter = drafter.get();
         guessed.speculation.max_drafts = arguments_.max_drafts;
@@ -100,6 +99,7 @@ class SpeculateBench {
 
  private:
   vitrine::Engine& engine_;
+  const vitrine::Tokenizer& tokenizer_;
   const BenchSpeculateArguments& arguments_;
   const vitrine::PassCosts costs_;
 };
@@ -173,7 +173,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     refuse("bench speculate measures answers or passes; expected --prompts FILE, or --cost");
   }
   for (const std::string& name : arguments.candidates) {
-    if (name != "auto") vitrine::make_drafter(name);
+    if (name != "auto") check_drafter_form(name);
   }
   std::vector<std::vector<int32_t>> prompts;
   vitrine::EngineOptions options = arguments.device.engine_options();
@@ -181,8 +181,8 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   options.max_sequences = 1;
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::Tokenizer tokenizer = vitrine::open_tokenizer(checkpoint, config);
   if (!arguments.cost) {
-    const vitrine::Tokenizer tokenizer = vitrine::open_tokenizer(checkpoint, config);
     size_t longest = 0;
     for (const std::string& text : read_bench_prompts(arguments.prompts)) {
       prompts.push_back(tokenizer.encode(text, true));
@@ -217,7 +217,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   }
   std::vector<CandidateRuns> all;
   for (const std::string& name : arguments.candidates) all.emplace_back().name = name;
-  SpeculateBench bench(*engine, arguments, costs);
+  SpeculateBench bench(*engine, tokenizer, arguments, costs);
   for (const std::vector<int32_t>& prompt : prompts) bench.run(prompt, all);
   if (arguments.json) {
     write_json(speculate_report(arguments, all));
@@ -240,9 +240,8 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
                         "a JSON string a line, or an object with a string 'prompt'");
   speculate
       ->add_option("--candidates", arguments->candidates,
-                   "who guesses, with commas: ngram, suffix, auto")
+                   "who guesses, with commas: ngram, suffix, draft=MODEL, auto")
       ->delimiter(',')
-      ->check(CLI::IsMember({"ngram", "suffix", "auto"}))
       ->capture_default_str();
   speculate->add_option("-n,--max-new-tokens", arguments->max_new_tokens, "tokens of an answer")
       ->check(CLI::Range(1, 1 << 20))

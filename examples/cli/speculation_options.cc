@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "option_section.h"
 #include "text_file.h"
+#include "vitrine/draft_model.h"
 #include "vitrine/speculate.h"
 
 namespace cli {
@@ -16,26 +18,78 @@ namespace {
 constexpr size_t kMaxCostsBytes = size_t{1} << 20;
 constexpr int kMaxDraftsOption = 64;
 
-std::vector<std::string> speculation_kinds() {
-  std::vector<std::string> kinds = vitrine::drafter_names();
-  kinds.insert(kinds.end(), {"auto", "off"});
-  return kinds;
+constexpr std::string_view kDraftModel = "draft=";
+
+// "8x4": guesses of a pass, and of a path.
+std::string read_tree(const std::string& text, int& guesses, int& depth) {
+  const size_t cross = text.find('x');
+  const auto number = [](std::string_view part, int& found) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), found);
+    return error == std::errc() && end == part.data() + part.size() && found > 0;
+  };
+  const bool is_read = cross != std::string::npos &&
+                       number(std::string_view(text).substr(0, cross), guesses) &&
+                       number(std::string_view(text).substr(cross + 1), depth);
+  if (is_read && guesses <= kMaxDraftsOption && depth <= guesses) return "";
+  return fmt::format("'{}' is no tree; expected guesses x depth as 8x4, up to {}", text,
+                     kMaxDraftsOption);
 }
 
 }  // namespace
 
+std::string drafter_forms() {
+  std::string forms;
+  for (const std::string& name : vitrine::drafter_names()) forms += name + ", ";
+  return forms + std::string(kDraftModel) + "MODEL";
+}
+
+void check_drafter_form(const std::string& kind) {
+  const auto names = vitrine::drafter_names();
+  const bool is_model = kind.starts_with(kDraftModel) && kind.size() > kDraftModel.size();
+  if (is_model || std::ranges::find(names, kind) != names.end()) return;
+  refuse(fmt::format("'{}' is no drafter; expected one of {}, auto, off", kind, drafter_forms()));
+}
+
+std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
+                                                  const vitrine::Tokenizer& tokenizer) {
+  if (kind == "auto") return vitrine::make_drafter("suffix");
+  if (!kind.starts_with(kDraftModel)) return vitrine::make_drafter(kind);
+  const std::string path = kind.substr(kDraftModel.size());
+  const vitrine::EngineOptions& target = model.options();
+  const int64_t limit = vitrine::parse_model_config(open_model(path)).max_position_embeddings;
+  vitrine::ModelOptions options;
+  options.engine.device = target.device;
+  options.engine.kernels = target.kernels;
+  options.engine.threads = target.threads;
+  options.engine.max_context = static_cast<int>(std::min<int64_t>(target.max_context, limit));
+  options.engine.max_sequences = target.max_sequences;
+  options.engine.max_step_tokens = std::min(512, options.engine.max_context);
+  options.engine.audit_mode = vitrine::AuditMode::kNone;
+  return vitrine::make_draft_model(vitrine::Model::open(path, options), tokenizer);
+}
+
 void SpeculationArguments::add_to(CLI::App& command) {
   const OptionSection section(command, "Speculation");
   command
-      .add_option("--speculate", kind,
-                  "guess tokens ahead and check several in a pass, the text stays the same: ngram "
-                  "(what followed the same piece of the text), suffix (what most often did), auto "
-                  "(suffix, where it pays), or off")
-      ->check(CLI::IsMember(speculation_kinds()))
+      .add_option(
+          "--speculate", kind,
+          "guess tokens ahead and check several in a pass, the text stays the same: ngram "
+          "(what followed the same piece of the text), suffix (what most often did), "
+          "draft=MODEL (what a smaller model chooses), auto (suffix, where it pays), or off")
       ->capture_default_str();
   command.add_option("--draft-max", max_drafts, "guesses of a pass, at most")
       ->check(CLI::Range(1, kMaxDraftsOption))
       ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--draft-tree",
+          [this](const std::string& text) {
+            const std::string problem = read_tree(text, max_drafts, max_depth);
+            if (!problem.empty()) refuse("--draft-tree: " + problem);
+          },
+          "guesses of a pass as a tree: so many, on paths of such a depth, as 8x4")
+      ->excludes("--draft-max")
+      ->type_name("NxDEPTH");
   threshold_ =
       command
           .add_option("--draft-threshold", threshold_value_,
@@ -48,6 +102,7 @@ void SpeculationArguments::add_to(CLI::App& command) {
 }
 
 void SpeculationArguments::check() const {
+  if (is_given() && kind != "auto") check_drafter_form(kind);
   if (!is_given() && (threshold_->count() > 0 || !costs_file.empty())) {
     refuse("--draft-threshold and --draft-costs are for guesses; expected --speculate too");
   }
@@ -64,13 +119,15 @@ void SpeculationArguments::reserve_steps(vitrine::EngineOptions& options) const 
 }
 
 vitrine::SpeculationOptions SpeculationArguments::apply(
-    vitrine::Stepper& model, std::unique_ptr<vitrine::Drafter>& drafter) const {
+    vitrine::Stepper& model, const vitrine::Tokenizer& tokenizer,
+    std::unique_ptr<vitrine::Drafter>& drafter) const {
   vitrine::SpeculationOptions options;
   if (!is_given()) return options;
-  drafter = vitrine::make_drafter(kind == "auto" ? "suffix" : kind);
+  drafter = make_drafter_of(kind, model, tokenizer);
   options.drafter = drafter.get();
   options.scope = "answers of one command";
   options.max_drafts = max_drafts;
+  options.max_depth = max_depth;
   options.threshold = threshold_value_;
   if (has_gate()) {
     options.costs = costs_file.empty() ? vitrine::measure_pass_costs(model, max_drafts + 1)

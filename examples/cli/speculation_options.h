@@ -10,8 +10,8 @@
 namespace cli {
 
 struct SpeculationArguments {
-  std::string kind = "off";
-  int max_drafts = 8;
+  std::string kind = "off";  // a name, or a name=value
+  int max_drafts = 8, max_depth = 0;
   std::string costs_file;
 
   /// --speculate, --draft-max, --draft-threshold, --draft-costs.
@@ -22,8 +22,8 @@ struct SpeculationArguments {
   /// Room in a step for drafts.
   void reserve_steps(vitrine::EngineOptions& options) const;
   /// Makes the drafter, and measures or reads what passes cost where the gate is to stand before
-  /// it. Before an audit sink is set. `drafter` is to outlive the answers.
-  vitrine::SpeculationOptions apply(vitrine::Stepper& model,
+  /// it. Before an audit sink is set. `drafter` is to outlive the answers, `tokenizer` both.
+  vitrine::SpeculationOptions apply(vitrine::Stepper& model, const vitrine::Tokenizer& tokenizer,
                                     std::unique_ptr<vitrine::Drafter>& drafter) const;
 
  private:
@@ -32,6 +32,14 @@ struct SpeculationArguments {
   double threshold_value_ = 1.0;
   CLI::Option* threshold_ = nullptr;
 };
+
+/// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL".
+std::string drafter_forms();
+/// Refuses what is none of them.
+void check_drafter_form(const std::string& kind);
+/// Makes a drafter by such a form, for the model and its tokenizer.
+std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
+                                                  const vitrine::Tokenizer& tokenizer);
 
 /// A table of costs as --draft-costs reads it and `bench speculate --cost --json` writes it.
 vitrine::PassCosts read_pass_costs(const std::string& path);
