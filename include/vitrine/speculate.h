@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,8 @@ class VITRINE_API PassCosts {
   /// known on the line through them, behind the last one as that line goes on. At least 1; NaN
   /// where there are none.
   double of(int32_t tokens) const;
+  /// Returns what a pass of one token costs, in the unit of the table; 0 where there are none.
+  double of_one() const { return costs_.empty() ? 0 : costs_.front().seconds; }
   /// Returns what it was made of, by tokens.
   const std::vector<PassCost>& all() const { return costs_; }
 
@@ -73,6 +76,10 @@ struct SpeculationOptions {
   int32_t max_depth = 0;
   /// What passes cost; empty: no gate, every pass brings as many drafts as there are.
   PassCosts costs = {};
+  /// What a call of the drafter takes, in the unit of `costs`. Not set: the first two calls are
+  /// timed and the shorter one counts, so `costs` must be in seconds. With a number here an answer
+  /// is made in the same passes each time.
+  std::optional<double> draft_cost = {};
   /// Below this utility (tokens a pass over what a pass costs, 1 without drafts) the
   /// drafter is not asked for a while. Finite, 0 or more.
   double threshold = 1.0;
@@ -103,27 +110,41 @@ struct VITRINE_API SpeculationCounts {
 };
 
 /// When it pays to ask a drafter, and how many drafts are worth a pass: utility = tokens a pass
-/// over what it costs (Cascade, arXiv 2506.20675). It hangs on counts and the table alone, and on
-/// no clock, so that an answer is made in the same passes each time. It begins with short drafts
-/// and grows with what is right; where a few passes in a row have too little utility it asks nobody
-/// for a while, then tries again, and waits twice as long after each failure. Not thread-safe.
+/// over what pass and drafter cost (Cascade, arXiv 2506.20675). It hangs on counts and the table
+/// alone, and on no clock but for what a drafter costs where that is not given, so that an answer
+/// is made in the same passes each time. It begins with short drafts and grows with what is right;
+/// where a few passes in a row have too little utility it asks nobody for a while, then tries
+/// again, and waits twice as long after each failure, and at least so long that trials which fail
+/// cost no more than 2 % of all passes. A drafter that cannot pay if all it says is right is not
+/// asked a third time. Not thread-safe.
 class VITRINE_API DraftGate {
  public:
-  /// Uses the options' max_drafts, costs and threshold. Without costs it always answers max_drafts.
+  /// Uses the options' max_drafts, costs, draft_cost and threshold. Without costs it always answers
+  /// max_drafts.
   explicit DraftGate(const SpeculationOptions& options);
   /// Returns how many drafts the next pass may bring: 0 in a pause. Changes nothing.
   int32_t limit() const;
-  /// Told of each pass that chose: how many drafts it brought, and how many were right.
+  /// Told how long a call of the drafter took.
+  void drafted(double seconds);
+  /// Told of each pass that chose: how many drafts it brought, and how many were right. A pass for
+  /// which the drafter was asked in vain has none.
   void pass(int32_t proposed, int32_t accepted);
 
  private:
+  double cost_of(int32_t drafts) const { return costs_.of(drafts + 1) + draft_cost_; }
+  bool can_pay() const;
+  void begin_pause();
+
   PassCosts costs_;
   double threshold_;
   int32_t max_drafts_, length_ = 1;
+  double draft_cost_ = 0;      // of a call, in passes of one token
+  int32_t calls_to_time_ = 0;  // of the drafter
+  bool was_called_ = false;    // for the pass under way
   int64_t pause_ = 0, next_pause_;
   bool has_paid_ = false;         // in the last window
   int32_t passes_ = 0;            // of the window
-  double tokens_ = 0, cost_ = 0;  // of its passes
+  double tokens_ = 0, cost_ = 0;  // of its passes, without the drafter
   double acceptance_;             // of a draft whose ones before were right, as it was lately
 };
 

@@ -28,6 +28,11 @@ void check_speculation(const SpeculationOptions& options) {
                     "; expected 0 for a chain, or 1 to max_drafts, " +
                     std::to_string(options.max_drafts) + ", for a tree");
   }
+  if (options.draft_cost && !(std::isfinite(*options.draft_cost) && *options.draft_cost >= 0)) {
+    throw Error(ErrorKind::kInvalidArgument, "the cost of a drafter's call is " +
+                                                 std::to_string(*options.draft_cost) +
+                                                 "; expected a finite number, 0 or more");
+  }
   if (!std::isfinite(options.threshold) || options.threshold < 0) {
     throw Error(ErrorKind::kInvalidArgument, "the threshold of speculation is " +
                                                  std::to_string(options.threshold) +
@@ -208,7 +213,9 @@ void Speculation::take(int32_t count, ConstraintGuide* guide, const JumpForward*
 
 void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
   DraftProposal proposal = request(count, guide == nullptr);
+  const double before = counts_.draft_seconds;
   guarded([&] { options_.drafter->propose({&proposal, 1}); });
+  gate_.drafted(counts_.draft_seconds - before);
   take(proposal.count, guide, jump);
 }
 
@@ -225,7 +232,9 @@ void Speculation::ask_together(Drafter& drafter, std::span<Speculation* const> a
   }
   const std::chrono::duration<double> taken = SpeculationClock::now() - start;
   for (Speculation* answer : answers) {
-    answer->add_time(taken.count() / static_cast<double>(answers.size()));
+    const double share = taken.count() / static_cast<double>(answers.size());
+    answer->add_time(share);
+    answer->gate_.drafted(share);
     if (!problem.empty()) answer->fail(problem);
   }
 }

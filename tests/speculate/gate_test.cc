@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "vitrine/speculate.h"
 
@@ -138,6 +139,78 @@ TEST(DraftGate, IsOpenWithoutCosts) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(gate.limit(), 5);
     gate.pass(5, 0);
+  }
+}
+
+/// Passes of one token that an answer of so many tokens costs with a drafter that is always wrong
+/// and takes `call` of them; its first calls, so many, count for nothing.
+double cost_of_answer(double call, int64_t tokens, int64_t free_calls, std::optional<double> given,
+                      int64_t& calls) {
+  SpeculationOptions options = gated();
+  options.draft_cost = given;
+  DraftGate gate(options);
+  double cost = 0;
+  calls = 0;
+  for (int64_t token = 0; token < tokens; ++token) {
+    const int32_t limit = gate.limit();
+    if (limit > 0) {
+      gate.drafted(call * options.costs.of_one());
+      if (++calls > free_calls) cost += call;
+    }
+    gate.pass(limit, 0);
+    cost += options.costs.of(limit + 1);
+  }
+  return cost;
+}
+
+TEST(DraftGate, LosesLittleToADrafterThatIsWrongOrSlow) {
+  for (const double call : {0.0, 0.01, 0.3, 2.0, 5.0, 50.0, 1e6}) {
+    for (const int64_t tokens : {256, 300, 1000, 5000}) {
+      for (const bool is_given : {false, true}) {
+        int64_t calls = 0;
+        const auto given = is_given ? std::optional(call * usual_costs().of_one()) : std::nullopt;
+        const double cost = cost_of_answer(call, tokens, 2, given, calls);
+        EXPECT_LE(cost, 1.02 * static_cast<double>(tokens)) << call << ", " << tokens;
+        EXPECT_GE(calls, 2);
+      }
+    }
+  }
+  // One that cannot pay whatever it says is not asked a third time.
+  int64_t calls = 0;
+  cost_of_answer(50, 100000, 2, std::nullopt, calls);
+  EXPECT_EQ(calls, 2);
+  cost_of_answer(0.5, 100000, 2, std::nullopt, calls);
+  EXPECT_GT(calls, 20) << "one that could is tried again";
+}
+
+TEST(DraftGate, CountsCallsInVainAndWhatTheyCost) {
+  SpeculationOptions options = gated();
+  options.draft_cost = 0.5 * options.costs.of_one();
+  DraftGate gate(options);
+  EXPECT_EQ(gate.limit(), 1);
+  gate.drafted(0);
+  gate.pass(0, 0);
+  gate.drafted(0);
+  gate.pass(0, 0);
+  EXPECT_EQ(gate.limit(), 0) << "two calls that gave nothing and were not free";
+  DraftGate paid(options);
+  for (int i = 0; i < 50; ++i) {
+    const int32_t limit = paid.limit();
+    ASSERT_GT(limit, 0);
+    paid.drafted(0);
+    paid.pass(limit, limit);
+  }
+  EXPECT_EQ(paid.limit(), 8);
+}
+
+TEST(DraftGate, TakesTheShorterOfTheFirstTwoCalls) {
+  // The first one reads the prompt.
+  DraftGate gate(gated());
+  for (int i = 0; i < 30; ++i) {
+    const int32_t limit = gate.limit();
+    ASSERT_GT(limit, 0) << i;
+    gate.drafted(i == 0 ? 1e4 : 0.1);
+    gate.pass(limit, limit);
   }
 }
 
