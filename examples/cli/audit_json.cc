@@ -100,7 +100,7 @@ vitrine::AttributionRecord json_attribution(const json& from) {
   for (const json& term : from.at("terms")) {
     vitrine::TermRecord record;
     const std::string part = term.at("part").get<std::string>();
-    for (int kind = 0; kind <= static_cast<int>(Kind::kShared); ++kind) {
+    for (int kind = 0; kind <= static_cast<int>(Kind::kSoftCap); ++kind) {
       if (part == vitrine::term_kind_name(static_cast<Kind>(kind))) {
         record.kind = static_cast<Kind>(kind);
       }

@@ -37,14 +37,14 @@ struct AlternativeRecord {
   float logprob = 0;  ///< nats
 };
 
-/// "embedding", "attention", "dense_ffn", "expert", "shared_expert".
+/// "embedding", "attention", "dense_ffn", "expert", "shared_expert", "layer_input", "soft_cap".
 VITRINE_API std::string_view term_kind_name(AuditLayout::Term::Kind kind);
 
 /// What one part of the model added to a token's logit.
 struct TermRecord {
   AuditLayout::Term::Kind kind =
       AuditLayout::Term::Kind::kEmbedding;  ///< which part of the model it is
-  int32_t layer = -1;                       ///< -1: the embedding
+  int32_t layer = -1;                       ///< -1: outside of the layers
   int32_t expert = -1;                      ///< kExpert: which
   float value = 0;                          ///< of the chosen token's logit
   float runner_up = 0;                      ///< of the runner-up's

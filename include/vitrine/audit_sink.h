@@ -47,10 +47,19 @@ struct AuditLayout {
   };
   /// A term of a token's logit: what one part of the model added to it.
   struct Term {
-    /// Which part of the model it is.
-    enum class Kind : uint8_t { kEmbedding, kAttention, kDense, kExpert, kShared };
+    /// Which part of the model it is. kLayerInput: what a layer makes of its own vector of the
+    /// token (gemma4's E form). kSoftCap: what the logits' cap takes from the sum of all others.
+    enum class Kind : uint8_t {
+      kEmbedding,
+      kAttention,
+      kDense,
+      kExpert,
+      kShared,
+      kLayerInput,
+      kSoftCap
+    };
     Kind kind;           ///< which part of the model it is
-    int32_t layer = -1;  ///< -1: the embedding
+    int32_t layer = -1;  ///< -1: outside of the layers
     int32_t slot = -1;   ///< kExpert: the route's slot
     bool operator==(const Term&) const = default;
   };
@@ -62,6 +71,8 @@ struct AuditLayout {
   };
   AuditMode mode = AuditMode::kNone;         ///< how values are recorded
   AuditLevel level = AuditLevel::kStandard;  ///< how much is recorded
+    /// Returns whether it is a part of a layer.
+    bool is_of_layer() const { return kind != Kind::kEmbedding && kind != Kind::kSoftCap; }
   std::vector<Layer> layers;                 ///< ascending
   std::vector<Term> terms;                   ///< empty where nothing is attributed; of a federation
                                              ///< those of each specialist in turn

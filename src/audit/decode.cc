@@ -226,10 +226,9 @@ void decode_federation(const AuditLayout& layout, Words words, FederationRecord&
 void check_terms(const AuditLayout& layout) {
   for (size_t i = 0; i < layout.terms.size(); ++i) {
     const AuditLayout::Term& term = layout.terms[i];
-    const bool is_embedding = term.kind == AuditLayout::Term::Kind::kEmbedding;
-    bool is_good = is_embedding
-                       ? term.layer == -1
-                       : term.layer >= 0 && static_cast<size_t>(term.layer) < layout.layers.size();
+    bool is_good = term.is_of_layer()
+                       ? term.layer >= 0 && static_cast<size_t>(term.layer) < layout.layers.size()
+                       : term.layer == -1;
     if (is_good && term.kind == AuditLayout::Term::Kind::kExpert) {
       const AuditLayout::Layer& layer = layout.layers[static_cast<size_t>(term.layer)];
       is_good = layer.expert_ids >= 0 && term.slot >= 0 && term.slot < layer.top_k;

@@ -280,13 +280,12 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   }
   header.terms.resize(in.varint(kMaxTerms, "the number of terms"));
   for (AuditLayout::Term& term : header.terms) {
-    term.kind = static_cast<AuditLayout::Term::Kind>(in.u8(4, "a term's kind"));
+    term.kind = static_cast<AuditLayout::Term::Kind>(in.u8(6, "a term's kind"));
     term.layer = static_cast<int32_t>(in.varint(header.layers.size(), "a term's layer")) - 1;
     const bool is_expert = term.kind == AuditLayout::Term::Kind::kExpert && term.layer >= 0;
     const int32_t slots = is_expert ? header.layers[static_cast<size_t>(term.layer)].top_k : 0;
     term.slot = static_cast<int32_t>(in.varint(static_cast<uint64_t>(slots), "a term's slot")) - 1;
-    const bool is_embedding = term.kind == AuditLayout::Term::Kind::kEmbedding;
-    if (is_embedding != (term.layer < 0) || is_expert != (term.slot >= 0)) {
+    if (term.is_of_layer() != (term.layer >= 0) || is_expert != (term.slot >= 0)) {
       throw_damaged("has a term whose layer or slot does not fit its kind");
     }
   }

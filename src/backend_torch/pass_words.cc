@@ -10,6 +10,7 @@ namespace vitrine::backend_torch {
 PassWords::PassWords(const ops::Graph& graph, const AuditLayout& layout)
     : layout_(layout),
       parts_(ops::attribution_parts(graph)),
+      soft_cap_(static_cast<float>(ops::attribution_soft_cap(graph))),
       hidden_(
           static_cast<float>(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width)),
       top_count_(static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph.vocab_size))) {}
@@ -156,3 +157,4 @@ void PassWords::write_attribution(const engine::StepBatch& batch, const float* d
 }
 
 }  // namespace vitrine::backend_torch
+      if (soft_cap_ > 0) *terms++ = soft_cap_ * std::tanh(before / soft_cap_) - before;

@@ -40,6 +40,7 @@ class PassWords {
   const AuditLayout& layout_;
   std::vector<ops::AttributionPart> parts_;
   float hidden_;
+  float soft_cap_;  // of the logits; 0: none
   int32_t top_count_;
 };
 

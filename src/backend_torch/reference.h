@@ -60,7 +60,20 @@ struct ReferenceAudit {
 struct ReferenceAttribution {
   std::vector<at::Tensor> streams;  // the residual stream after each op that adds to it
   std::vector<at::Tensor> experts;  // every expert of every layer, weighted; then the shared one
-  at::Tensor dots;  // [2, streams + experts, rows]: with the chosen token's direction, the other's
+  std::vector<at::Tensor> scalars;  // [1] each: of layers, with which the stream was multiplied
+  // How many of the scalars stand before each stream, and each expert.
+  std::vector<size_t> stream_scalars, expert_scalars;
+  size_t added = 0;  // experts that are as they were added to the stream: normed where they are
+  at::Tensor dots;   // [2, streams + experts, rows]: with the chosen token's direction, the other's
+
+  void keep_stream(const at::Tensor& stream) {
+    streams.push_back(stream);
+    stream_scalars.push_back(scalars.size());
+  }
+  void keep_expert(const at::Tensor& expert) {
+    experts.push_back(expert);
+    expert_scalars.push_back(scalars.size());
+  }
 };
 
 /// Called by ops where a by-product appears; the naive recorder reads it back there and then.

@@ -76,7 +76,9 @@ class DecoderBuilder {
       } else {
         add_dense();
       }
-      if (traits_.norms_outputs) add_post_norm("post_feedforward_layernorm.weight");
+      if (traits_.norms_outputs) {
+        add_post_norm("post_feedforward_layernorm.weight", AuditLayout::Term::Kind::kDense);
+      }
     }
     layer_ = -1;
     const ValueId rows = graph_.add_value("head_input", hidden, /*per_row=*/true);
@@ -116,8 +118,9 @@ class DecoderBuilder {
     graph_.add("rms_norm", layer_, {residual_}, {}, std::move(measured));
   }
 
-  void add_post_norm(const std::string& weight) {
+  void add_post_norm(const std::string& weight, AuditLayout::Term::Kind part) {
     ops::PostNormParameters post;
+    post.part = part;
     post.weight = name(weight);
     post.eps = config_.rms_norm_eps;
     graph_.add("post_norm", layer_, {added_, residual_}, {residual_}, std::move(post));
@@ -260,7 +263,7 @@ class DecoderBuilder {
     if (traits_.norms_outputs) {
       project.adds_to_residual = false;
       graph_.add("project", layer_, {attended}, {added_}, std::move(project));
-      return add_post_norm(traits_.block_norm + ".weight");
+      return add_post_norm(traits_.block_norm + ".weight", AuditLayout::Term::Kind::kAttention);
     }
     graph_.add("project", layer_, {attended, residual_}, {residual_}, std::move(project));
     add_norm(name(traits_.block_norm + ".weight"), normed_, /*enters_layer=*/false);

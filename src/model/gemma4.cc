@@ -12,6 +12,7 @@ namespace vitrine::model {
 namespace {
 
 using ops::ValueId;
+using Part = AuditLayout::Term::Kind;
 
 constexpr kernels::Gating kGelu{kernels::Gating::Kind::kGeluTanh};
 
@@ -42,7 +43,7 @@ class Gemma4Builder {
     for (layer_ = 0; layer_ < graph_.num_layers; ++layer_) {
       add_norm("input_layernorm.weight", normed_, /*enters_layer=*/true);
       add_attention();
-      add_post_norm("post_attention_layernorm.weight");
+      add_post_norm("post_attention_layernorm.weight", Part::kAttention);
       add_feed_forward();
       if (config_.per_layer_input_size > 0) add_layer_input();
     }
@@ -84,9 +85,10 @@ class Gemma4Builder {
   }
 
   /// Of the last block of a layer: its scalar follows.
-  void add_post_norm(const std::string& weight, bool is_last = false,
+  void add_post_norm(const std::string& weight, Part part, bool is_last = false,
                      std::array<std::string, 2> inner = {}, ValueId second = -1) {
     ops::PostNormParameters post;
+    post.part = part;
     post.weight = name(weight);
     post.eps = config_.rms_norm_eps;
     if (is_last) post.scalar = name("layer_scalar");
@@ -153,9 +155,9 @@ class Gemma4Builder {
     dense.gating = kGelu;
     graph_.add("dense_ffn", layer_, {normed_}, {branch_}, std::move(dense));
     if (config_.num_experts == 0) {
-      return add_post_norm("post_feedforward_layernorm.weight", is_last);
+      return add_post_norm("post_feedforward_layernorm.weight", Part::kDense, is_last);
     }
-    add_post_norm("post_feedforward_layernorm.weight", is_last,
+    add_post_norm("post_feedforward_layernorm.weight", Part::kDense, is_last,
                   {"post_feedforward_layernorm_1.weight", "post_feedforward_layernorm_2.weight"},
                   add_experts());
   }
@@ -217,7 +219,7 @@ class Gemma4Builder {
     own.first = layer_ * config_.per_layer_input_size;
     graph_.add("layer_gate", layer_, {gate, layer_inputs_}, {gated}, std::move(own));
     add_projection(name("per_layer_projection"), gated, branch_);
-    add_post_norm("post_per_layer_input_norm.weight", /*is_last=*/true);
+    add_post_norm("post_per_layer_input_norm.weight", Part::kLayerInput, /*is_last=*/true);
   }
 
   const ModelConfig& config_;

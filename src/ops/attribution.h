@@ -13,12 +13,23 @@ namespace vitrine::ops {
 struct PlanContext;
 
 inline constexpr const char* kAttributionProbe = "attribution_probe";
+/// Of a token, in post_norm_mean_squares: of what is added, then of two branches.
+inline constexpr int64_t kPostNormMeanSquares = 3;
+
+/// A norm that experts' outputs pass before they reach the residual stream.
+struct PassedNorm {
+  std::string weight;
+  int32_t mean_square = 0;  // which of post_norm_mean_squares it divides by
+};
 
 /// Keeps what an op added to the residual stream: the stream behind it or, of experts, their own
 /// vectors.
 struct AttributionProbeParameters final : OpParameters {
   ResidualPart part;
-  int64_t first = 0;  // of the kept vectors
+  int64_t first = 0;              // of the kept vectors
+  std::vector<PassedNorm> norms;  // of experts
+  double eps = 0;                 // of these
+  std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
 
   bool has_experts() const { return part.kind == AuditLayout::Term::Kind::kExpert; }
   int64_t num_vectors() const { return has_experts() ? part.top_k + (part.has_shared ? 1 : 0) : 1; }
@@ -28,7 +39,8 @@ struct AttributionProbeParameters final : OpParameters {
 struct AttributionParameters final : OpParameters {
   std::string matrix;  // the head's
   double multiplier = 1;
-  std::string norm;  // the final one's
+  double soft_cap = 0;  // of the logit, behind the multiplier; 0: none
+  std::string norm;     // the final one's
   double eps = 0;
 };
 
@@ -40,6 +52,12 @@ struct AttributionPart {
   int32_t top_k = 0;        // kExpert: routed experts, each a vector before its weight
   bool has_shared = false;  // kExpert: a shared expert's vector stands behind them
   double multiplier = 1.0;  // kExpert: of the block's sum
+  std::string scalar =
+      {};  // [1] the stream is multiplied with it behind the part; empty: it is not
+
+  int32_t num_vectors() const {
+    return kind == AuditLayout::Term::Kind::kExpert ? top_k + (has_shared ? 1 : 0) : 1;
+  }
 };
 
 /// Puts a probe behind each op that adds to the residual stream and one behind the head. The graph
@@ -53,11 +71,17 @@ int32_t attribution_vectors(const Graph& graph);
 float* kept_vectors(PlanContext& context);
 float* kept_weights(PlanContext& context);
 /// Where the outputs of a layer's experts are kept for the first row of logits; null where no probe
-/// keeps them. An op that has one token to compute writes them there, which spares the copy.
+/// keeps them as they are. An op that has one token to compute writes them there, which spares the
+/// copy.
 float* kept_experts(PlanContext& context, int layer);
 /// [rows]: the mean squares of the residual stream, as the final norm found them; null where
 /// nothing attributes.
 float* final_mean_squares(PlanContext& context);
+/// [tokens, kPostNormMeanSquares], as the latest post_norm found them; null where nothing
+/// attributes.
+float* post_norm_mean_squares(PlanContext& context);
+/// The cap of the head's logits; 0 where there is none, or no attribution.
+double attribution_soft_cap(const Graph& graph);
 /// The terms that come of the parts, in the order in which a row record holds them.
 std::vector<AuditLayout::Term> attribution_terms(const Graph& graph);
 

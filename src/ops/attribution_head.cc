@@ -24,6 +24,7 @@ class PlannedAttribution final : public PlannedOp {
         norm_(context.weights.vector(own.norm, hidden_)),
         eps_(static_cast<float>(own.eps)),
         multiplier_(static_cast<float>(own.multiplier)),
+        soft_cap_(static_cast<float>(own.soft_cap)),
         parts_(attribution_parts(context.graph)),
         vectors_(attribution_vectors(context.graph)),
         mean_squares_(final_mean_squares(context)) {
@@ -32,6 +33,7 @@ class PlannedAttribution final : public PlannedOp {
     plan_head_rows(context);
     dots_ = context.scratch.array<float>(context.shape.max_rows * 2 * vectors_);
     weights_ = kept_weights(context);
+    find_factors(context);
     add_phase("attribute", &PlannedAttribution::pieces, &PlannedAttribution::run);
   }
 
@@ -69,7 +71,9 @@ class PlannedAttribution final : public PlannedOp {
     input.values = directions;
     kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
     const float scale = multiplier_ / std::sqrt(mean_squares_[row] + eps_);
-    for (int64_t i = 0; i < 2 * vectors_; ++i) dots[i] *= scale;
+    for (float* side : {dots, dots + vectors_}) {
+      for (int64_t i = 0; i < vectors_; ++i) side[i] *= scale * factors_[i];
+    }
     auto* terms = reinterpret_cast<float*>(record_of(step, row)) + layout_.attribution;
     write_terms(row, dots, terms);
     write_terms(row, dots + vectors_, terms + layout_.terms.size());
@@ -102,6 +106,24 @@ class PlannedAttribution final : public PlannedOp {
     head_rows_ = rows;
   }
 
+  /// What of a vector is in the stream at its end: layers' scalars behind it multiply it.
+  void find_factors(PlanContext& context) {
+    factors_ = context.scratch.array<float>(vectors_);
+    double later = 1;
+    for (size_t i = parts_.size(); i-- > 0;) {
+      const AttributionPart& part = parts_[i];
+      double scalar = 1;
+      if (!part.scalar.empty()) {
+        const float* value = context.weights.vector(part.scalar, 1);
+        if (context.weights.holds_numbers()) scalar = double{*value};
+      }
+      // A stream was kept behind its own part's scalar, experts before it.
+      const double own = part.kind == Term::Kind::kExpert ? later * scalar : later;
+      std::fill_n(factors_ + part.first, part.num_vectors(), static_cast<float>(own));
+      later *= scalar;
+    }
+  }
+
   /// Both rows come from far: so they come together.
   void fetch_head_row(int32_t id) const {
     const std::byte* line = head_rows_.data + id * head_rows_.stride;
@@ -121,8 +143,7 @@ class PlannedAttribution final : public PlannedOp {
       if (part.kind == Term::Kind::kExpert) {
         const auto multiplier = static_cast<float>(part.multiplier);
         const float* weights = weights_ + row * vectors_ + part.first;
-        const int32_t count = part.top_k + (part.has_shared ? 1 : 0);
-        for (int32_t i = 0; i < count; ++i) {
+        for (int32_t i = 0; i < part.num_vectors(); ++i) {
           *out = multiplier * (weights[i] * dot[i]);
           before += *out++;
         }
@@ -131,6 +152,10 @@ class PlannedAttribution final : public PlannedOp {
         before = *dot;
       }
     }
+    if (soft_cap_ == 0) return;
+    float capped = before;
+    kernel_.soft_cap(soft_cap_, 1, &capped);
+    *out = capped - before;
   }
 
   const kernels::CpuKernels& kernel_;
@@ -141,7 +166,7 @@ class PlannedAttribution final : public PlannedOp {
   kernels::RowMajor head_rows_;           // the same, where it is kept, in the memory below
   std::byte* head_row_memory_ = nullptr;  // filled once the head is read
   const float* norm_;
-  float eps_, multiplier_;
+  float eps_, multiplier_, soft_cap_;
   std::vector<AttributionPart> parts_;
   int64_t vectors_;
   const float* mean_squares_;    // [rows]
@@ -149,6 +174,7 @@ class PlannedAttribution final : public PlannedOp {
   float* weights_ = nullptr;     // [rows, vectors]
   float* directions_ = nullptr;  // [rows, 2, hidden]
   float* dots_ = nullptr;        // [rows, 2, vectors]
+  float* factors_ = nullptr;     // [vectors]
 };
 
 std::unique_ptr<PlannedOp> plan_attribution_head(PlanContext& context, const OpNode& node) {

@@ -85,6 +85,10 @@ std::optional<ResidualPart> CombineParameters::residual(const Graph& graph,
                                                         const OpNode& node) const {
   if (!adds_to_residual) return std::nullopt;
   ResidualPart part{Kind::kExpert};
+  return part(graph, node);
+}
+
+ResidualPart CombineParameters::part(const Graph& graph, const OpNode& node) const {
   part.top_k = graph.width(node.inputs.at(0)) / graph.width(node.outputs.at(0));
   part.has_shared = node.inputs.size() > 2;
   part.multiplier = multiplier;

@@ -217,6 +217,8 @@ struct CombineParameters final : OpParameters {
 
 /// rows -> logits.
 struct HeadParameters final : OpParameters {
+  /// What its sum is made of, wherever it goes.
+  ResidualPart part(const Graph& graph, const OpNode& node) const;
   std::string matrix;  // [vocabulary, hidden]
   double multiplier = 1;
   double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
@@ -229,6 +231,8 @@ struct PostNormParameters final : OpParameters {
   std::array<std::string, 2> inner;  // of two branches
   double eps = 0;
   std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
+  /// What a branch that is no sum over experts is of, for whoever takes a logit apart.
+  AuditLayout::Term::Kind part = AuditLayout::Term::Kind::kAttention;
 
   bool has_two() const { return !inner[0].empty(); }
 };

@@ -2,6 +2,9 @@
 // post_norm: what a block gives is normed, then added to the residual stream, which is multiplied
 // with the layer's scalar where it has one (gemma4). Of two branches (a dense block beside experts)
 // each is normed, then their sum.
+#include <algorithm>
+
+#include "ops/attribution.h"
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
 
@@ -16,7 +19,8 @@ class PlannedPostNorm final : public PlannedOp {
         residual_(context.scratch.value(node.outputs[0])),
         weight_(context.weights.vector(own.weight, residual_.width)),
         has_scalar_(!own.scalar.empty()),
-        eps_(static_cast<float>(own.eps)) {
+        eps_(static_cast<float>(own.eps)),
+        mean_squares_(post_norm_mean_squares(context)) {
     if (own.has_two()) {
       second_ = &context.scratch.value(node.inputs[1]);
       for (size_t i = 0; i < inner_.size(); ++i) {
@@ -48,13 +52,17 @@ class PlannedPostNorm final : public PlannedOp {
     const int64_t n = residual_.width;
     float* branch = first_.row(token);
     float* residual = residual_.row(token);
+    float mean_squares[kPostNormMeanSquares] = {};
     if (second_ != nullptr) {
       float* other = second_->row(token);
-      kernel_.rms_norm(branch, inner_[0], eps_, n, branch);
-      kernel_.rms_norm(other, inner_[1], eps_, n, other);
+      mean_squares[1] = kernel_.rms_norm(branch, inner_[0], eps_, n, branch);
+      mean_squares[2] = kernel_.rms_norm(other, inner_[1], eps_, n, other);
       kernel_.add_scaled(other, 1.0F, n, branch);
     }
-    kernel_.rms_norm(branch, weight_, eps_, n, branch);
+    mean_squares[0] = kernel_.rms_norm(branch, weight_, eps_, n, branch);
+    if (mean_squares_ != nullptr) {
+      std::copy_n(mean_squares, kPostNormMeanSquares, mean_squares_ + token * kPostNormMeanSquares);
+    }
     kernel_.add_scaled(branch, 1.0F, n, residual);
     for (int64_t i = 0; has_scalar_ && i < n; ++i) residual[i] = residual[i] * *scalar_;
     residual_.quantize(kernel_, token);
@@ -68,6 +76,7 @@ class PlannedPostNorm final : public PlannedOp {
   bool has_scalar_;
   std::array<const float*, 2> inner_{};
   float eps_;
+  float* mean_squares_;  // [tokens, kPostNormMeanSquares], where attribution asks
   const float* scalar_ = nullptr;
 };
 

@@ -290,14 +290,14 @@ TEST(Speculated, AnAnswerAllocatesNothingBetweenItsEnds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Allocation,
-                         ::testing::Values(ModelVariant{"qwen3_moe", "int4", 32},
-                                           ModelVariant{"qwen3_moe_sparse2", "", 0},
-                                           ModelVariant{"qwen2_moe", "int8", 64},
-                                           ModelVariant{"olmoe", "", 0},
-                                           ModelVariant{"llama", "int4", 64},
-                                           ModelVariant{"shipped", "", 0}),
-                         variant_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, Allocation,
+    ::testing::Values(ModelVariant{"qwen3_moe", "int4", 32},
+                      ModelVariant{"qwen3_moe_sparse2", "", 0},
+                      ModelVariant{"qwen2_moe", "int8", 64}, ModelVariant{"olmoe", "", 0},
+                      ModelVariant{"gemma4_text", "", 0}, ModelVariant{"deepseek_v3", "", 0},
+                      ModelVariant{"llama", "int4", 64}, ModelVariant{"shipped", "", 0}),
+    variant_name);
 
 }  // namespace
 }  // namespace vitrine::testing

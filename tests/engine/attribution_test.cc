@@ -120,7 +120,8 @@ TEST(AttributionOfBlocks, TermsAreThoseOfTheMappedFile) {
   }
 }
 
-// One embedding, one attention a layer, then a dense block or top_k experts and a shared one.
+// One embedding, one attention a layer, then a dense block or top_k experts and a shared one; of
+// gemma4 both, or what it makes of the layer's inputs, and at the end the logits' cap.
 TEST_P(Attribution, EveryPartHasItsTerm) {
   auto engine = load(folder_.path(), KernelPath::kFused);
   const AuditLayout& layout = engine->audit_layout();
@@ -135,6 +136,9 @@ TEST_P(Attribution, EveryPartHasItsTerm) {
     EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kAttention, layer.layer, -1}));
     if (layer.expert_ids < 0) {
       EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kDense, layer.layer, -1}));
+      if (name == "gemma4_text_e") {
+        EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kLayerInput, layer.layer, -1}));
+      }
       continue;
     }
     for (int32_t slot = 0; slot < layer.top_k; ++slot) {
@@ -143,6 +147,12 @@ TEST_P(Attribution, EveryPartHasItsTerm) {
     if (has_shared) {
       EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kShared, layer.layer, -1}));
     }
+    if (name == "gemma4_text") {
+      EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kDense, layer.layer, -1}));
+    }
+  }
+  if (name.starts_with("gemma4")) {
+    EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kSoftCap, -1, -1}));
   }
   EXPECT_EQ(next, layout.terms.size());
 }
@@ -227,26 +237,32 @@ TEST_P(Attribution, NaiveRecordsTheSame) {
 
 std::vector<ModelVariant> float_models() {
   std::vector<ModelVariant> all;
-  for (const std::string& name : oracle_names()) {
-    if (!name.starts_with("gemma4") && name != "flex_olmo") all.push_back({name, "", 0});
-  }
+  for (const std::string& name : oracle_names()) all.push_back({name, "", 0});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Attribution, ::testing::ValuesIn(float_models()), variant_name);
 
-TEST(AttributionOfPostNorms, IsRefusedByName) {
-  for (const KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
-    EngineOptions options = test_options();
-    options.kernels = path;
-    options.attribution = true;
-    for (const char* name : {"gemma4_text", "flex_olmo"}) {
-      const Error error = error_of([&] { Engine::load(oracle_folder(name), options); });
-      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-      EXPECT_TRUE(is_one_line_with(error, {"'attribution'", "gemma4", "flex_olmo"}))
-          << error.what();
+// Without its cap the logit is the sum of all terms but one, which is what the cap takes.
+TEST(AttributionOfASoftCap, TheCapHasATermOfItsOwn) {
+  const Checkpoint checkpoint = Checkpoint::open(oracle_folder("gemma4_text"));
+  const double cap = parse_model_config(checkpoint).final_logit_softcapping;
+  auto engine = load(oracle_folder("gemma4_text"), KernelPath::kFused);
+  const std::vector<int32_t> ids = prompt_ids(30, engine->summary().vocab_size, 3);
+  double most = 0;
+  for (const TokenRecord& record : records_of(*engine, ids)) {
+    const AttributionRecord& attribution = record.prediction.attribution;
+    double sum = 0;
+    for (const TermRecord& term : attribution.terms) {
+      if (term.kind != Kind::kSoftCap) sum += double{term.value};
     }
+    EXPECT_NEAR(attribution.logit, cap * std::tanh(sum / cap), 1e-5 * largest_term(attribution));
+    ASSERT_EQ(attribution.terms.back().kind, Kind::kSoftCap);
+    EXPECT_NEAR(attribution.terms.back().value, double{attribution.logit} - sum,
+                1e-5 * largest_term(attribution));
+    most = std::max(most, std::abs(sum - double{attribution.logit}));
   }
+  EXPECT_GT(most, 0.05 * cap);
 }
 
 // Steps of one row keep the newest directions, 512 tokens apart in the same place: here a token and

@@ -10,7 +10,7 @@ namespace {
 void reference_probe(ReferenceStep& step, const ops::OpNode& node) {
   if (step.attribution == nullptr || node.as<ops::AttributionProbeParameters>().has_experts())
     return;
-  step.attribution->streams.push_back(step.input(node, 0));
+  step.attribution->keep_stream(step.input(node, 0));
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{ops::kAttributionProbe, reference_probe}));

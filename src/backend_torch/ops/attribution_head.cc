@@ -9,7 +9,25 @@
 namespace vitrine::backend_torch {
 namespace {
 
-// A number of calls that does not depend on the number of layers.
+// The kept vectors as they are in the stream at its end: layers' scalars behind each multiply it.
+std::vector<at::Tensor> scaled_vectors(const ReferenceAttribution& kept) {
+  std::vector<at::Tensor> later(kept.scalars.size() + 1);
+  for (size_t i = kept.scalars.size(); i-- > 0;) {
+    later[i] = later[i + 1].defined() ? kept.scalars[i].mul(later[i + 1]) : kept.scalars[i];
+  }
+  std::vector<at::Tensor> vectors;
+  const auto append = [&](const std::vector<at::Tensor>& from, const std::vector<size_t>& scalars) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const at::Tensor& factor = later[scalars[i]];
+      vectors.push_back(factor.defined() ? from[i].mul(factor) : from[i]);
+    }
+  };
+  append(kept.streams, kept.stream_scalars);
+  append(kept.experts, kept.expert_scalars);
+  return vectors;
+}
+
+// Where layers have no scalars, a number of calls that does not depend on the number of layers.
 void reference_attribution_head(ReferenceStep& step, const ops::OpNode& node) {
   const auto& own = node.as<ops::AttributionParameters>();
   if (step.attribution == nullptr) return;
@@ -25,8 +43,7 @@ void reference_attribution_head(ReferenceStep& step, const ops::OpNode& node) {
                               .view({2, 1, stream.size(0), hidden});
   const at::Tensor scale =
       stream.mul(stream).mean(-1, /*keepdim=*/true).add(own.eps).rsqrt().mul(own.multiplier);
-  std::vector<at::Tensor> vectors = kept.streams;
-  vectors.insert(vectors.end(), kept.experts.begin(), kept.experts.end());
+  const std::vector<at::Tensor> vectors = scaled_vectors(kept);
   const at::Tensor all =
       at::cat(vectors, 0)
           .view({1, static_cast<int64_t>(vectors.size()), step.token_ids.size(0), hidden});

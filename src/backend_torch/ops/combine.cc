@@ -12,7 +12,7 @@ void reference_combine(ReferenceStep& step, const ops::OpNode& node) {
     at::Tensor shared = step.input(node, 2);
     const std::string& gate = node.as<ops::CombineParameters>().shared_gate;
     if (!gate.empty()) shared = shared.mul(at::sigmoid(step.linear(step.input(node, 1), gate, 1)));
-    if (step.attribution != nullptr) step.attribution->experts.push_back(shared);
+    if (step.attribution != nullptr) step.attribution->keep_expert(shared);
     sum = sum.add(shared);
   }
   at::Tensor& residual = step.value(node.outputs[0]);

@@ -39,7 +39,7 @@ void reference_experts(ReferenceStep& step, const ops::OpNode& node) {
       outputs.push_back(rows.out);
     }
     at::Tensor out = rows.out.mul(weights.narrow(1, expert, 1));
-    if (step.attribution != nullptr) step.attribution->experts.push_back(out);
+    if (step.attribution != nullptr) step.attribution->keep_expert(out);
     sum = expert == 0 ? out : sum.add(out);
   }
   step.value(node.outputs[0]) = sum;
