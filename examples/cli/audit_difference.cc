@@ -69,6 +69,14 @@ class Comparison {
              right.routes[slot].weight);
     }
     marks("experts or their weights", left_mark.routes, right_mark.routes);
+    // Of routers that have scores, in logs that tell them.
+    for (size_t slot = 0; slot < std::min(left.selection.size(), right.selection.size()); ++slot) {
+      const int32_t expert = left.routes[slot].expert;
+      values(fmt::format("score of expert {}", expert), left.selection[slot].score,
+             right.selection[slot].score);
+      values(fmt::format("selection key of expert {}", expert), left.selection[slot].key,
+             right.selection[slot].key);
+    }
     // Only level full has them.
     begin("router's probability");
     const size_t count = std::min(left.router_probs.size(), right.router_probs.size());

@@ -82,6 +82,12 @@ vitrine::LayerRecord json_layer(const json& from) {
   for (size_t slot = 0; slot < experts.size(); ++slot) {
     layer.routes.push_back({whole<int32_t>(experts.at(slot)), number(weights.at(slot))});
   }
+  if (from.contains("scores")) {
+    const json &scores = from.at("scores"), &keys = from.at("selection_keys");
+    for (size_t slot = 0; slot < experts.size(); ++slot) {
+      layer.selection.push_back({number(scores.at(slot)), number(keys.at(slot))});
+    }
+  }
   if (from.contains("router_probs")) {
     for (const json& value : from.at("router_probs")) layer.router_probs.push_back(number(value));
   }
@@ -357,11 +363,34 @@ void read_account(const json& log, Run& run) {
   }
 }
 
+/// [layer] as the head names it; logs from before a router's kind stood there have none.
+std::vector<vitrine::RouterKind> json_routers(const json& layers) {
+  using vitrine::RouterKind;
+  std::vector<RouterKind> routers;
+  for (const json& layer : layers) {
+    const std::string name = layer.value("router", "plain");
+    RouterKind& router = routers.emplace_back(RouterKind::kPlain);
+    for (const RouterKind kind : {RouterKind::kSoftmaxScores, RouterKind::kSigmoidScores}) {
+      if (name == vitrine::router_kind_name(kind)) router = kind;
+    }
+    if (name != vitrine::router_kind_name(router)) {
+      throw Malformed("a layer's router is " + json(name).dump() +
+                      "; expected plain, softmax or sigmoid");
+    }
+  }
+  return routers;
+}
+
 /// `where`: the record under way, for a message.
 void read_records(const json& log, Run& run, std::string& where) {
+  const std::vector<vitrine::RouterKind> routers = json_routers(log.at("audit").at("layers"));
   for (const json& record : log.at("records")) {
     where = fmt::format("record {}: ", run.records.size());
     run.records.push_back(json_record(record));
+    std::vector<vitrine::LayerRecord>& layers = run.records.back().layers;
+    for (size_t i = 0; i < std::min(layers.size(), routers.size()); ++i) {
+      layers[i].router = routers[i];
+    }
     const vitrine::FederationRecord& of = run.records.back().prediction.federation;
     const size_t named = run.federation.specialists.size();
     for (const size_t count : {of.specialists.size(), of.attributions.size()}) {

@@ -109,6 +109,16 @@ std::string layers_text(const TokenRecord& record, bool is_redacted, const Colou
     }
     if (layer.routes.empty()) text += " dense";
     text += "\n";
+    if (!layer.selection.empty()) {
+      text += fmt::format("            chosen by {} score + correction",
+                          vitrine::router_kind_name(layer.router));
+      for (const vitrine::SelectionRecord& of : layer.selection) {
+        text += std::isnan(of.score) && is_redacted
+                    ? " left out"
+                    : fmt::format(" {:.4f}{:+.4f}", of.score, of.key - of.score);
+      }
+      text += "\n";
+    }
     if (layer.router_probs.empty()) continue;
     text += "            router";
     for (const float value : layer.router_probs) text += fmt::format(" {:.3f}", value);

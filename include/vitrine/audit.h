@@ -23,12 +23,24 @@ struct RouteRecord {
   float weight = 0;    ///< gate weight, as used
 };
 
+/// By what a router chose an expert.
+struct SelectionRecord {
+  float score = 0;  ///< of the expert, of which its weight is made
+  float key = 0;    ///< what the experts were ordered by: the score and the expert's correction
+};
+
+/// "plain", "softmax", "sigmoid".
+VITRINE_API std::string_view router_kind_name(RouterKind kind);
+
 /// What one layer did with a token.
 struct LayerRecord {
-  int32_t layer = 0;                ///< counts from 0
-  float residual_norm = 0;          ///< L2 norm of the residual stream entering the layer
-  std::vector<RouteRecord> routes;  ///< descending weight; empty for a dense layer
-  std::vector<float> router_probs;  ///< [num_experts]; level full only
+  int32_t layer = 0;                       ///< counts from 0
+  float residual_norm = 0;                 ///< L2 norm of the residual stream entering the layer
+  std::vector<RouteRecord> routes;         ///< slot order; empty for a dense layer
+  std::vector<float> router_probs;         ///< [num_experts]; level full only
+  RouterKind router = RouterKind::kPlain;  ///< what its router chooses by
+  std::vector<SelectionRecord> selection = {};  ///< [routes]; empty of a plain router, or where it
+                                                ///< was not recorded
 };
 
 /// A token that could have come next.

@@ -171,11 +171,13 @@ struct VtrRedaction {
 
 /// The head of a log.
 struct VtrHeader {
-  uint32_t format_version = 7;               ///< of the file; 6 is read, too
-  LogHeader log;                             ///< the facts that every log begins with
-  LogDetail detail = LogDetail::kStandard;   ///< what is kept of each record
-  AuditMode mode = AuditMode::kDeferred;     ///< how the engine recorded
-  std::vector<AuditLayout::Layer> layers;    ///< only layer, top_k and num_experts are set
+  uint32_t format_version = 7;              ///< of the file; 6 is read, too
+  LogHeader log;                            ///< the facts that every log begins with
+  LogDetail detail = LogDetail::kStandard;  ///< what is kept of each record
+  AuditMode mode = AuditMode::kDeferred;    ///< how the engine recorded
+  /// Of each only layer, top_k, num_experts, reads_embedding and router are set, and router_scores:
+  /// 0 where the log has scores and selection keys, else -1.
+  std::vector<AuditLayout::Layer> layers;
   std::vector<AuditLayout::Term> terms;      ///< of the attribution; empty: there is none
   std::vector<int32_t> hidden_state_layers;  ///< ascending; empty: no hidden states
   AuditLayout::Federation federation;        ///< without its place; no names: a single model

@@ -20,6 +20,13 @@ enum class AuditMode : uint8_t { kNone, kNaive, kDeferred };
 /// How much is recorded: kFull adds the routers' distributions and what else is asked for.
 enum class AuditLevel : uint8_t { kStandard, kFull };
 
+/// What a router chooses experts by.
+enum class RouterKind : uint8_t {
+  kPlain,          ///< a softmax, of which the gate weights say all
+  kSoftmaxScores,  ///< scores are a softmax over all experts
+  kSigmoidScores,  ///< scores are the sigmoid of each expert's logit
+};
+
 /// Words of AuditLayout::constraint.
 inline constexpr int kAuditConstraintWords = 4;
 
@@ -40,8 +47,11 @@ struct AuditLayout {
     int32_t expert_ids = -1;      ///< word offset: int32[top_k]; -1 for a dense layer
     int32_t expert_weights = -1;  ///< word offset: float[top_k], slot order
     int32_t router_probs = -1;    ///< word offset: float[num_experts]; level full only, else -1
+    int32_t router_scores = -1;   ///< word offset: float[top_k] scores, then float[top_k] selection
+                                  ///< keys, slot order; -1: a plain router, or not recorded
     int32_t top_k = 0;            ///< routes of a token
     int32_t num_experts = 0;      ///< of the layer
+    RouterKind router = RouterKind::kPlain;  ///< what it chooses by
     bool reads_embedding = false;  ///< the stream that enters it is the token's embedding, whose
                                    ///< norm tells the token
   };
@@ -61,6 +71,8 @@ struct AuditLayout {
     Kind kind;           ///< which part of the model it is
     int32_t layer = -1;  ///< -1: outside of the layers
     int32_t slot = -1;   ///< kExpert: the route's slot
+    /// Returns whether it is a part of a layer.
+    bool is_of_layer() const { return kind != Kind::kEmbedding && kind != Kind::kSoftCap; }
     bool operator==(const Term&) const = default;
   };
   /// The residual stream between layers.
@@ -71,8 +83,6 @@ struct AuditLayout {
   };
   AuditMode mode = AuditMode::kNone;         ///< how values are recorded
   AuditLevel level = AuditLevel::kStandard;  ///< how much is recorded
-    /// Returns whether it is a part of a layer.
-    bool is_of_layer() const { return kind != Kind::kEmbedding && kind != Kind::kSoftCap; }
   std::vector<Layer> layers;                 ///< ascending
   std::vector<Term> terms;                   ///< empty where nothing is attributed; of a federation
                                              ///< those of each specialist in turn

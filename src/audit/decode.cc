@@ -88,6 +88,13 @@ void decode_layers(const AuditLayout& layout, uint64_t pass, Words words, TokenR
       }
       to.routes[static_cast<size_t>(slot)] = {expert, words.real(from.expert_weights + slot)};
     }
+    to.router = from.router;
+    to.selection.resize(from.router_scores < 0 ? 0 : to.routes.size());
+    for (int32_t slot = 0; slot < static_cast<int32_t>(to.selection.size()); ++slot) {
+      to.selection[static_cast<size_t>(slot)] = {
+          words.real(from.router_scores + slot),
+          words.real(from.router_scores + from.top_k + slot)};
+    }
     to.router_probs.resize(from.router_probs < 0 ? 0 : static_cast<size_t>(from.num_experts));
     if (!to.router_probs.empty()) {
       std::memcpy(to.router_probs.data(), words.data + 4 * static_cast<size_t>(from.router_probs),
@@ -290,6 +297,14 @@ void check_layout(const AuditLayout& layout) {
       check_field("expert_weights", layer.expert_weights, layer.top_k, words);
       used_words += 2 * int64_t{layer.top_k};
     }
+    if (layer.router_scores >= 0) {
+      if (layer.expert_ids < 0) {
+        bad_layout("layer " + std::to_string(layer.layer) +
+                   " has router_scores and no expert_ids, expected both");
+      }
+      check_field("router_scores", layer.router_scores, 2 * int64_t{layer.top_k}, words);
+      used_words += 2 * int64_t{layer.top_k};
+    }
     if (layer.router_probs >= 0) {
       if (layer.num_experts < 1) {
         bad_layout("layer " + std::to_string(layer.layer) + " has router_probs of " +
@@ -336,7 +351,8 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
   const auto same_layer = [](const AuditLayout::Layer& x, const AuditLayout::Layer& y) {
     return x.layer == y.layer && x.residual_norm == y.residual_norm &&
            x.expert_ids == y.expert_ids && x.expert_weights == y.expert_weights &&
-           x.router_probs == y.router_probs && x.top_k == y.top_k && x.num_experts == y.num_experts;
+           x.router_probs == y.router_probs && x.router_scores == y.router_scores &&
+           x.router == y.router && x.top_k == y.top_k && x.num_experts == y.num_experts;
   };
   if (a.layers.size() != b.layers.size()) return false;
   for (size_t i = 0; i < a.layers.size(); ++i) {
@@ -436,6 +452,17 @@ std::string_view term_kind_name(AuditLayout::Term::Kind kind) {
     case AuditLayout::Term::Kind::kDense: return "dense_ffn";
     case AuditLayout::Term::Kind::kExpert: return "expert";
     case AuditLayout::Term::Kind::kShared: return "shared_expert";
+    case AuditLayout::Term::Kind::kLayerInput: return "layer_input";
+    case AuditLayout::Term::Kind::kSoftCap: return "soft_cap";
+  }
+  return "?";
+}
+
+std::string_view router_kind_name(RouterKind kind) {
+  switch (kind) {
+    case RouterKind::kPlain: return "plain";
+    case RouterKind::kSoftmaxScores: return "softmax";
+    case RouterKind::kSigmoidScores: return "sigmoid";
   }
   return "?";
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "head_sections.h"
 
+#include <algorithm>
 #include <set>
 
 #include "federation_rows.h"
@@ -26,6 +27,46 @@ std::vector<int32_t> get_num_terms(ByteReader& in) {
   }
   if (counts.empty()) throw_damaged("has terms of specialists and none of them");
   return counts;
+}
+
+// A layer's byte: its router's kind, and whether the log has what it chose by.
+constexpr uint8_t kHasScores = 4;
+
+bool has_scored_router(const VtrHeader& header) {
+  return std::ranges::any_of(header.layers, [](const AuditLayout::Layer& layer) {
+    return layer.router != RouterKind::kPlain;
+  });
+}
+
+void put_routers(ByteWriter& out, const std::vector<AuditLayout::Layer>& layers) {
+  out.varint(layers.size());
+  for (const AuditLayout::Layer& layer : layers) {
+    out.u8(static_cast<uint8_t>(static_cast<uint8_t>(layer.router) |
+                                (layer.router_scores >= 0 ? kHasScores : 0)));
+  }
+}
+
+void get_routers(ByteReader& in, VtrHeader& header) {
+  const uint64_t count = in.varint(header.layers.size(), "the number of routers");
+  if (count != header.layers.size()) {
+    throw_damaged("has routers of " + std::to_string(count) + " layers, expected " +
+                  std::to_string(header.layers.size()));
+  }
+  for (AuditLayout::Layer& layer : header.layers) {
+    const uint8_t byte = in.u8();
+    const uint8_t kind = byte & 3;
+    const bool has_scores = (byte & kHasScores) != 0;
+    const bool is_dense = layer.top_k == 0;
+    const bool is_plain = kind == static_cast<uint8_t>(RouterKind::kPlain);
+    if (byte > 7 || kind > static_cast<uint8_t>(RouterKind::kSigmoidScores) ||
+        (is_dense && byte != 0) || (is_plain && has_scores)) {
+      throw_damaged("layer " + std::to_string(layer.layer) + " has a router of kind " +
+                    std::to_string(byte) + ", expected 0, 1, 2, 5 or 6, and 0 of a dense layer");
+    }
+    layer.router = static_cast<RouterKind>(kind);
+    if (has_scores) layer.router_scores = 0;
+  }
+  if (!has_scored_router(header)) throw_damaged("has a section of routers and none of them");
 }
 
 }  // namespace
@@ -58,7 +99,8 @@ std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const
 void put_sections(ByteWriter& out, const VtrHeader& header) {
   const std::vector<int32_t>& num_terms = header.federation.num_terms;
   const bool has_constraint = !header.log.constraint.empty();
-  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U));
+  const bool has_routers = has_scored_router(header);
+  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U) + (has_routers ? 1U : 0U));
   if (!num_terms.empty()) {
     out.u8(static_cast<uint8_t>(GroupId::kAttribution));
     out.varint(num_terms.size());
@@ -68,11 +110,15 @@ void put_sections(ByteWriter& out, const VtrHeader& header) {
     out.u8(static_cast<uint8_t>(GroupId::kConstraint));
     put_pairs(out, header.log.constraint);
   }
+  if (has_routers) {
+    out.u8(static_cast<uint8_t>(GroupId::kSelection));
+    put_routers(out, header.layers);
+  }
 }
 
 void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_terms) {
   int before = -1;
-  for (uint64_t left = in.varint(2, "the number of sections"); left > 0; --left) {
+  for (uint64_t left = in.varint(3, "the number of sections"); left > 0; --left) {
     const uint8_t id = in.u8();
     if (int{id} <= before) throw_damaged("has sections of the head that are not in order");
     before = id;
@@ -81,6 +127,8 @@ void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_t
     } else if (id == static_cast<uint8_t>(GroupId::kConstraint)) {
       header.log.constraint = get_pairs(in, "the constraint");
       if (header.log.constraint.empty()) throw_damaged("has a constraint without a word about it");
+    } else if (id == static_cast<uint8_t>(GroupId::kSelection)) {
+      get_routers(in, header);
     } else {
       throw_damaged("has a section " + std::to_string(id) +
                     " of the head, which this version lacks");

@@ -58,6 +58,19 @@ void append_layer(JsonBuffer& out, const LayerRecord& layer) {
     out.real(layer.routes[slot].weight);
   }
   out.raw(']');
+  if (!layer.selection.empty()) {
+    out.raw(",\"scores\":[");
+    for (size_t slot = 0; slot < layer.selection.size(); ++slot) {
+      if (slot > 0) out.raw(',');
+      out.real(layer.selection[slot].score);
+    }
+    out.raw("],\"selection_keys\":[");
+    for (size_t slot = 0; slot < layer.selection.size(); ++slot) {
+      if (slot > 0) out.raw(',');
+      out.real(layer.selection[slot].key);
+    }
+    out.raw(']');
+  }
   if (!layer.router_probs.empty()) {
     out.raw(",\"router_probs\":[");
     for (size_t expert = 0; expert < layer.router_probs.size(); ++expert) {
@@ -305,6 +318,9 @@ void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start
     integer_field(out, i > 0 ? ",{\"layer\":" : "{\"layer\":", layer.layer);
     integer_field(out, ",\"top_k\":", layer.top_k);
     integer_field(out, ",\"num_experts\":", layer.num_experts);
+    if (layer.router != RouterKind::kPlain) {
+      string_field(out, ",\"router\":", router_kind_name(layer.router));
+    }
     out.raw('}');
   }
   out.raw(']');

@@ -95,6 +95,10 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
       layer.router_probs.clear();
     }
     for (RouteRecord& route : layer.routes) round(route.weight);
+    for (SelectionRecord& of : layer.selection) {
+      round(of.score);
+      round(of.key);
+    }
   }
   if (detail != LogDetail::kFull) record.hidden_states.clear();
   for (HiddenStateRecord& state : record.hidden_states) {

@@ -120,6 +120,8 @@ ByteSpan StreamEncoder::head(const LogHeader& header, const std::string& trace_i
     put_integer(packed_, 1, static_cast<uint32_t>(from.layer));
     put_integer(packed_, 2, static_cast<uint32_t>(from.top_k));
     put_integer(packed_, 3, static_cast<uint32_t>(from.num_experts));
+    put_integer(packed_, 4, static_cast<uint32_t>(from.router));
+    put_integer(packed_, 5, from.router_scores >= 0 ? 1 : 0);
     put_message(body_, 16, packed_);
   }
   for (const AuditLayout::Term& from : terms_) {
@@ -295,10 +297,24 @@ void StreamEncoder::put_attribution(std::span<const TokenRecord> records) {
   put_values(23, 24);
 }
 
+void StreamEncoder::put_selection(std::span<const TokenRecord> records) {
+  const auto put_all = [&](uint32_t half_field, float SelectionRecord::*value) {
+    for (const TokenRecord& record : records) {
+      for (const LayerRecord& layer : record.layers) {
+        for (const SelectionRecord& of : layer.selection) values_.push_back(of.*value);
+      }
+    }
+    put_values(half_field, half_field + 1);
+  };
+  put_all(32, &SelectionRecord::score);
+  put_all(34, &SelectionRecord::key);
+}
+
 ByteSpan StreamEncoder::step(std::span<const TokenRecord> records) {
   body_.clear();
   put_tokens(records);
   put_predictions(records);
+  put_selection(records);
   return finish(2);
 }
 

@@ -27,6 +27,7 @@ class StreamEncoder {
   void put_tokens(std::span<const TokenRecord> records);
   void put_predictions(std::span<const TokenRecord> records);
   void put_attribution(std::span<const TokenRecord> records);
+  void put_selection(std::span<const TokenRecord> records);
   void put_values(uint32_t half_field, uint32_t float_field);
 
   std::vector<AuditLayout::Layer> layers_;

@@ -16,6 +16,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"text", GroupId::kText},
     {"prediction", GroupId::kPrediction},
     {"routing", GroupId::kRouting},
+    {"routing", GroupId::kSelection},
     {"norms", GroupId::kNorms},
     {"digests", GroupId::kDigests},
     {"digests", GroupId::kLayerMarks},

@@ -127,7 +127,13 @@ struct VtrLog::Impl : audit::LogThread {
       AuditLayout::Layer layer;
       layer.layer = from.layer;
       layer.reads_embedding = from.reads_embedding;
-      if (from.expert_ids >= 0) layer.top_k = from.top_k;
+      if (from.expert_ids >= 0) {
+        layer.top_k = from.top_k;
+        layer.router = from.router;
+      }
+      if (options.detail != LogDetail::kCounters && from.router_scores >= 0) {
+        layer.router_scores = 0;
+      }
       if (from.expert_ids >= 0 || from.router_probs >= 0) layer.num_experts = from.num_experts;
       if (options.detail == LogDetail::kFull && layer.num_experts > 0 && from.router_probs < 0) {
         throw Error(

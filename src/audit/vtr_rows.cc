@@ -82,12 +82,13 @@ RowCodec::RowCodec(const VtrHeader& header)
   }
   if (!has_rows) return;
   const auto value = static_cast<size_t>(value_bytes());
-  size_t expert_bits = 0, slots = 0, experts = 0;
+  size_t expert_bits = 0, slots = 0, experts = 0, scored_slots = 0;
   for (const AuditLayout::Layer& layer : layers_) {
     expert_bits_.push_back(bits_for(static_cast<uint32_t>(std::max(layer.num_experts, 1))));
     expert_bits += static_cast<size_t>(layer.top_k) * static_cast<size_t>(expert_bits_.back());
     slots += static_cast<size_t>(layer.top_k);
     experts += static_cast<size_t>(layer.num_experts);
+    if (layer.router_scores >= 0) scored_slots += static_cast<size_t>(layer.top_k);
   }
   routing_bytes_ = byte_count(expert_bits) + value * slots;
   prediction_bytes_ = 1 + byte_count(static_cast<size_t>(id_bits_) * (1 + kAuditTopTokens)) +
@@ -121,6 +122,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   if (!header.log.constraint.empty()) groups_.push_back({GroupId::kFailures, GroupKind::kWhole, 0});
   // At full the values themselves say which layer differs.
   if (!is_full_) add(GroupId::kLayerMarks, sizeof(LayerMark) * layers_.size());
+  add(GroupId::kSelection, 2 * value * scored_slots);
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -193,6 +195,12 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
       }
       break;
     }
+    case GroupId::kSelection:
+      for (const LayerRecord& layer : record.layers) {
+        for (const SelectionRecord& of : layer.selection) to = put_value(to, of.score, is_full_);
+        for (const SelectionRecord& of : layer.selection) to = put_value(to, of.key, is_full_);
+      }
+      break;
     case GroupId::kNorms: write_norms(record, false, to); break;
     case GroupId::kLayerMarks:
       for (const LayerRecord& layer : record.layers) to = put(to, layer_mark(layer));
@@ -344,6 +352,12 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record) const {
       }
       break;
     }
+    case GroupId::kSelection:
+      for (LayerRecord& layer : record.layers) {
+        for (SelectionRecord& of : layer.selection) of.score = take_value(from, is_full_);
+        for (SelectionRecord& of : layer.selection) of.key = take_value(from, is_full_);
+      }
+      break;
     case GroupId::kNorms: read_norms(from, false, record); break;
     case GroupId::kRouterProbs:
       for (size_t i = 0; i < layers_.size(); ++i) {
@@ -376,6 +390,8 @@ TokenRecord RowCodec::blank() const {
     layer.layer = from.layer;
     layer.residual_norm = kNan;
     layer.routes.assign(static_cast<size_t>(from.top_k), {-1, kNan});
+    layer.router = from.router;
+    if (from.router_scores >= 0) layer.selection.assign(layer.routes.size(), {kNan, kNan});
     record.layers.push_back(layer);
   }
   return record;

@@ -198,7 +198,9 @@ class Backend final : public ParquetBackend {
             {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
              arrow::field("token_id", arrow::int32()), arrow::field("layer", arrow::int32()),
              arrow::field("slot", arrow::int32()), arrow::field("expert", arrow::int32()),
-             arrow::field("weight", arrow::float32())}) {
+             arrow::field("weight", arrow::float32()), arrow::field("router", arrow::utf8()),
+             arrow::field("score", arrow::float32()),
+             arrow::field("selection_key", arrow::float32())}) {
     if (!tables.specialists.empty()) {
       federation_ = std::make_unique<Table>(
           tables, "federation.parquet",
@@ -247,6 +249,11 @@ class Backend final : public ParquetBackend {
   template <typename Builder, typename Value>
   static void put(Table& table, int column, const Value& value) {
     table(table.column<Builder>(column).Append(value));
+  }
+  template <typename Builder, typename Value>
+  static void put_if(Table& table, int column, bool is_there, const Value& value) {
+    auto& builder = table.column<Builder>(column);
+    table(is_there ? builder.Append(value) : builder.AppendNull());
   }
   /// An id left out (-1) is null, as is every text where nobody can spell it.
   void put_text(Table& table, arrow::StringBuilder& text, arrow::BinaryBuilder& bytes, int32_t id) {
@@ -358,6 +365,11 @@ class Backend final : public ParquetBackend {
         put<arrow::Int32Builder>(routing_, 4, static_cast<int32_t>(slot));
         put_id(routing_, 5, layer.routes[slot].expert);
         put<arrow::FloatBuilder>(routing_, 6, layer.routes[slot].weight);
+        put<arrow::StringBuilder>(routing_, 7, router_kind_name(layer.router));
+        const bool has_scores = slot < layer.selection.size();
+        const SelectionRecord of = has_scores ? layer.selection[slot] : SelectionRecord{};
+        put_if<arrow::FloatBuilder>(routing_, 8, has_scores, of.score);
+        put_if<arrow::FloatBuilder>(routing_, 9, has_scores, of.key);
       }
     }
     routing_.end_rows(rows);

@@ -44,9 +44,10 @@ float PassWords::norm(float mean_square) const { return std::sqrt(mean_square * 
 void PassWords::write_tokens(int64_t rows, int64_t tokens, const float* const* sources,
                              std::byte* out) const {
   std::byte* base = out + rows * (1 + layout_.row_words) * 4;
-  int64_t all_k = 0, all_experts = 0;
+  int64_t all_k = 0, all_scores = 0, all_experts = 0;
   for (const AuditLayout::Layer& layer : layout_.layers) {
     all_k += layer.top_k;
+    if (layer.router_scores >= 0) all_scores += 2 * int64_t{layer.top_k};
     if (layer.router_probs >= 0) all_experts += layer.num_experts;
   }
   const auto layers = static_cast<int64_t>(layout_.layers.size());
@@ -54,6 +55,8 @@ void PassWords::write_tokens(int64_t rows, int64_t tokens, const float* const* s
     auto* words = reinterpret_cast<int32_t*>(base);
     auto* floats = reinterpret_cast<float*>(base);
     int64_t k = token * all_k, e = token * all_experts;
+    const float* scores = all_scores > 0 ? sources[3] + token * all_scores : nullptr;
+    const float* probs = all_experts > 0 ? sources[all_scores > 0 ? 4 : 3] : nullptr;
     for (int64_t i = 0; i < layers; ++i) {
       const AuditLayout::Layer& layer = layout_.layers[static_cast<size_t>(i)];
       floats[layer.residual_norm] = norm(sources[0][token * layers + i]);
@@ -61,9 +64,13 @@ void PassWords::write_tokens(int64_t rows, int64_t tokens, const float* const* s
         words[layer.expert_ids + slot] = static_cast<int32_t>(sources[1][k]);
         floats[layer.expert_weights + slot] = sources[2][k];
       }
+      if (layer.router_scores >= 0) {
+        std::copy_n(scores, 2 * layer.top_k, floats + layer.router_scores);
+        scores += 2 * layer.top_k;
+      }
       if (layer.router_probs < 0) continue;
       for (int32_t expert = 0; expert < layer.num_experts; ++expert, ++e) {
-        floats[layer.router_probs + expert] = sources[3][e];
+        floats[layer.router_probs + expert] = probs[e];
       }
     }
   }
@@ -111,6 +118,7 @@ void PassWords::write_naive(const engine::StepBatch& batch,
     if (layer.expert_ids < 0) continue;
     scatter(layer.expert_ids, layer.top_k, as_id);
     scatter(layer.expert_weights, layer.top_k, as_float);
+    if (layer.router_scores >= 0) scatter(layer.router_scores, 2 * layer.top_k, as_float);
     if (layer.router_probs >= 0) scatter(layer.router_probs, layer.num_experts, as_float);
   }
   scatter_state(layout_.layers.size());
@@ -152,9 +160,9 @@ void PassWords::write_attribution(const engine::StepBatch& batch, const float* d
           before = dot(stream++);
         }
       }
+      if (soft_cap_ > 0) *terms++ = soft_cap_ * std::tanh(before / soft_cap_) - before;
     }
   }
 }
 
 }  // namespace vitrine::backend_torch
-      if (soft_cap_ > 0) *terms++ = soft_cap_ * std::tanh(before / soft_cap_) - before;

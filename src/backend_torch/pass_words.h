@@ -20,7 +20,8 @@ class PassWords {
   /// row_floats: ReferenceStep's, [rows, 7]; of the best tokens [rows, ten or the vocabulary] each.
   void write_rows(int64_t rows, const float* row_floats, const float* top_ids,
                   const float* top_logits, std::byte* out) const;
-  /// sources: mean squares [tokens, layers], ids and weights [tokens, all top_k], probabilities.
+  /// sources: mean squares [tokens, layers], ids and weights [tokens, all top_k], then as far as
+  /// the layout has them scores and keys [tokens, layers that have them, 2 * top_k], probabilities.
   void write_tokens(int64_t rows, int64_t tokens, const float* const* sources,
                     std::byte* out) const;
   /// values: [tokens, layers asked for, hidden]
@@ -39,8 +40,8 @@ class PassWords {
 
   const AuditLayout& layout_;
   std::vector<ops::AttributionPart> parts_;
-  float hidden_;
   float soft_cap_;  // of the logits; 0: none
+  float hidden_;
   int32_t top_count_;
 };
 

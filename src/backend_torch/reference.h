@@ -52,6 +52,7 @@ struct ReferenceAudit {
   std::vector<at::Tensor> mean_squares;    // each [tokens, 1]
   std::vector<at::Tensor> expert_ids;      // each [tokens, top_k], int64
   std::vector<at::Tensor> expert_weights;  // each [tokens, top_k]
+  std::vector<at::Tensor> router_scores;   // each [tokens, 2 * top_k]: scores, then keys
   std::vector<at::Tensor> router_probs;    // each [tokens, num_experts]
   std::vector<at::Tensor> hidden_states;   // each [tokens, hidden]
 };

@@ -322,6 +322,8 @@ class ReferenceExecutor final : public engine::Executor {
         parts.push_back(at::cat(audit.expert_ids, 1).to(at::kFloat).reshape({-1}));
         parts.push_back(at::cat(audit.expert_weights, 1).reshape({-1}));
       }
+      if (!audit.router_scores.empty())
+        parts.push_back(at::cat(audit.router_scores, 1).reshape({-1}));
       if (!audit.router_probs.empty())
         parts.push_back(at::cat(audit.router_probs, 1).reshape({-1}));
     }

@@ -12,7 +12,7 @@ namespace vitrine::engine {
 
 // Kind by kind, not layer by layer: so the reference path can join each kind with one call.
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
-                              bool record_rows) {
+                              bool record_rows, bool record_scores) {
   AuditLayout layout;
   layout.mode = mode;
   layout.level = level;
@@ -29,6 +29,7 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
     AuditLayout::Layer& layer = layout.layers[static_cast<size_t>(node.layer)];
     layer.top_k = static_cast<int32_t>(router->top_k);
     layer.num_experts = static_cast<int32_t>(router->experts);
+    layer.router = node.parameters->router_kind();
     layer.expert_ids = word;
     word += layer.top_k;
   }
@@ -36,6 +37,11 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
     if (layer.expert_ids < 0) continue;
     layer.expert_weights = word;
     word += layer.top_k;
+  }
+  for (AuditLayout::Layer& layer : layout.layers) {
+    if (!record_scores || layer.router == RouterKind::kPlain) continue;
+    layer.router_scores = word;
+    word += 2 * layer.top_k;
   }
   if (level == AuditLevel::kFull) {
     for (AuditLayout::Layer& layer : layout.layers) {

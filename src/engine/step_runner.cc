@@ -31,7 +31,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
           model::find_architecture(config_.model_type, checkpoint_.config_name()).build(config_)),
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
-                                request.record_rows)),
+                                request.record_rows, !runs_fused_on_cuda(options_))),
       pool_(
           {num_kv_blocks(options_, config_), options_.kv_block_size, options_.max_context,
            options_.max_sequences, graph_.num_layers, num_states(options_, config_)},

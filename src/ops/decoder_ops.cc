@@ -68,6 +68,7 @@ std::vector<RecordedWords> RouterParameters::recorded(const AuditLayout& layout,
   std::vector<RecordedWords> words = {{layer.expert_ids, layer.top_k},
                                       {layer.expert_weights, layer.top_k}};
   if (layer.router_probs >= 0) words.push_back({layer.router_probs, layer.num_experts});
+  if (layer.router_scores >= 0) words.push_back({layer.router_scores, 2 * layer.top_k});
   return words;
 }
 
@@ -84,11 +85,11 @@ void ExpertsParameters::append_matrices(const Graph& graph, const OpNode& node,
 std::optional<ResidualPart> CombineParameters::residual(const Graph& graph,
                                                         const OpNode& node) const {
   if (!adds_to_residual) return std::nullopt;
-  ResidualPart part{Kind::kExpert};
   return part(graph, node);
 }
 
 ResidualPart CombineParameters::part(const Graph& graph, const OpNode& node) const {
+  ResidualPart part{Kind::kExpert};
   part.top_k = graph.width(node.inputs.at(0)) / graph.width(node.outputs.at(0));
   part.has_shared = node.inputs.size() > 2;
   part.multiplier = multiplier;

@@ -181,6 +181,10 @@ struct RouterParameters final : OpParameters {
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
   const RouterShape* router() const override { return &shape; }
+  RouterKind router_kind() const override {
+    if (!is_scored()) return RouterKind::kPlain;
+    return score == Score::kSigmoid ? RouterKind::kSigmoidScores : RouterKind::kSoftmaxScores;
+  }
   std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
 };
 
@@ -213,12 +217,12 @@ struct CombineParameters final : OpParameters {
   bool adds_to_residual = true;
 
   std::optional<ResidualPart> residual(const Graph& graph, const OpNode& node) const override;
+  /// What its sum is made of, wherever it goes.
+  ResidualPart part(const Graph& graph, const OpNode& node) const;
 };
 
 /// rows -> logits.
 struct HeadParameters final : OpParameters {
-  /// What its sum is made of, wherever it goes.
-  ResidualPart part(const Graph& graph, const OpNode& node) const;
   std::string matrix;  // [vocabulary, hidden]
   double multiplier = 1;
   double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
@@ -227,12 +231,12 @@ struct HeadParameters final : OpParameters {
 /// branch, residual -> residual: what a block gives is normed before it is added (gemma4). Of two
 /// branches each is normed by itself, then their sum.
 struct PostNormParameters final : OpParameters {
+  /// What a branch that is no sum over experts is of, for whoever takes a logit apart.
+  AuditLayout::Term::Kind part = AuditLayout::Term::Kind::kAttention;
   std::string weight;
   std::array<std::string, 2> inner;  // of two branches
   double eps = 0;
   std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
-  /// What a branch that is no sum over experts is of, for whoever takes a logit apart.
-  AuditLayout::Term::Kind part = AuditLayout::Term::Kind::kAttention;
 
   bool has_two() const { return !inner[0].empty(); }
 };

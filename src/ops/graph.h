@@ -87,6 +87,7 @@ struct OpParameters {
   virtual bool reads_stream_between_layers() const { return false; }
   /// Null of an op that routes nothing.
   virtual const RouterShape* router() const { return nullptr; }
+  virtual RouterKind router_kind() const { return RouterKind::kPlain; }
   virtual RoutedOp routed(const Graph&, const OpNode&) const { return {}; }
   virtual std::vector<OwnRows> own_rows(const Graph&, const OpNode&) const { return {}; }
   virtual std::vector<RecordedWords> recorded(const AuditLayout&, const OpNode&) const {

@@ -149,6 +149,7 @@ class PlannedRouter final : public PlannedOp {
     auto* floats = reinterpret_cast<float*>(base);
     std::copy_n(ids, slots_.top_k, words + slots_.expert_ids);
     std::copy_n(weights, slots_.top_k, floats + slots_.expert_weights);
+    if (slots_.router_scores >= 0) scored_->record(probs, ids, floats + slots_.router_scores);
     if (slots_.router_probs >= 0) {
       std::copy_n(probs, slots_.num_experts, floats + slots_.router_probs);
     }

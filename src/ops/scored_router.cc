@@ -65,6 +65,14 @@ void ScoredRouter::weigh(const float* scores, const int32_t* ids, float* weights
   }
 }
 
+void ScoredRouter::record(const float* scores, const int32_t* ids, float* to) const {
+  const int64_t top_k = parameters_.shape.top_k;
+  for (int64_t slot = 0; slot < top_k; ++slot) {
+    to[slot] = scores[ids[slot]];
+    to[top_k + slot] = key(scores, ids[slot]);
+  }
+}
+
 float ScoredRouter::group_score(const float* scores, int64_t group) const {
   const int64_t size = parameters_.shape.experts / parameters_.groups;
   float best = -HUGE_VALF, second = -HUGE_VALF;

@@ -25,6 +25,8 @@ class ScoredRouter {
               float* weights) const;
   /// The weights of these experts [top_k], in slot order.
   void weigh(const float* scores, const int32_t* ids, float* weights) const;
+  /// What these experts [top_k] were chosen by: their scores, then their keys, [2, top_k].
+  void record(const float* scores, const int32_t* ids, float* to) const;
 
  private:
   float key(const float* scores, int64_t expert) const {

@@ -120,7 +120,7 @@ TEST(AuditStreamTest, OneMessageAStep) {
   for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kFull}) {
     Rng rng(3);
     const AuditLayout layout = with_terms(
-        make_layout({{2, 8}, {0, 0}, {4, 60}, {1, 1}, {8, 300}},
+        make_layout({{2, 8}, {0, 0}, {4, 60}, {1, 1}, {8, 300, RouterKind::kSigmoidScores}},
                     detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng));
     Receiver receiver;
     AuditStream stream(some_header(), receiver.send(), {.detail = detail});
@@ -168,6 +168,11 @@ TEST(AuditStreamTest, OneMessageAStep) {
       EXPECT_EQ(step.bytes.contains(is_full ? 6 : 5), true);
       EXPECT_EQ(step.bytes.contains(is_full ? 5 : 6), false);
       EXPECT_EQ(step.bytes.contains(9), is_full);
+      for (const int field : {32, 34}) {  // scores and keys, of the last layer alone
+        EXPECT_EQ(step.bytes.at(is_full ? field + 1 : field).at(0).size(),
+                  expected.size() * 8 * (is_full ? 4 : 2));
+        EXPECT_EQ(step.bytes.contains(is_full ? field : field + 1), false);
+      }
       EXPECT_EQ(step.bytes.contains(23) || step.bytes.contains(24), !predicted.empty());
     }
     for (const Bytes& message : receiver.messages) bytes += message.size();

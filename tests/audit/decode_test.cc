@@ -29,6 +29,12 @@ void expect_equal(const TokenRecord& got, const TokenRecord& want) {
     EXPECT_EQ(got.layers[i].layer, want.layers[i].layer);
     EXPECT_EQ(got.layers[i].residual_norm, want.layers[i].residual_norm);
     EXPECT_EQ(got.layers[i].router_probs, want.layers[i].router_probs);
+    EXPECT_EQ(got.layers[i].router, want.layers[i].router);
+    ASSERT_EQ(got.layers[i].selection.size(), want.layers[i].selection.size());
+    for (size_t slot = 0; slot < want.layers[i].selection.size(); ++slot) {
+      EXPECT_EQ(got.layers[i].selection[slot].score, want.layers[i].selection[slot].score);
+      EXPECT_EQ(got.layers[i].selection[slot].key, want.layers[i].selection[slot].key);
+    }
     ASSERT_EQ(got.layers[i].routes.size(), want.layers[i].routes.size());
     for (size_t slot = 0; slot < want.layers[i].routes.size(); ++slot) {
       EXPECT_EQ(got.layers[i].routes[slot].expert, want.layers[i].routes[slot].expert);
@@ -207,6 +213,12 @@ TEST(DecodePass, ImpossibleLayoutsAreRefused) {
   with([](AuditLayout& l) { l.layers[1].top_k = 0; });
   with([](AuditLayout& l) { l.layers[1].num_experts = std::numeric_limits<int32_t>::max(); });
   with([](AuditLayout& l) { l.layers[1].router_probs = std::numeric_limits<int32_t>::max(); });
+  with([](AuditLayout& l) { l.layers[1].router_scores = l.token_words - 3; });
+  with([](AuditLayout& l) { l.layers[1].router_scores = std::numeric_limits<int32_t>::max(); });
+  with([](AuditLayout& l) {  // of a dense layer
+    l.layers[1].router_scores = 0;
+    l.layers[1].expert_ids = l.layers[1].expert_weights = -1;
+  });
   with([](AuditLayout& l) { l.top_ids = -1; });
   with([](AuditLayout& l) { l.top_logits = l.row_words - kAuditTopTokens + 1; });
   with([](AuditLayout& l) { l.logits_digest = l.row_words - 1; });

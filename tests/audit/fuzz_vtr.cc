@@ -52,7 +52,7 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
   using namespace audit_test;
   Rng rng(below(1000));
   AuditLayout layout =
-      make_layout({{2, 8}, {0, 0}, {3, 5}},
+      make_layout({{2, 8}, {0, 0}, {3, 5, static_cast<RouterKind>(below(3))}},
                   detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng);
   if (below(2) == 0) layout = with_terms(layout);
   if (below(3) == 0) layout = with_specialists(layout);

@@ -61,6 +61,15 @@ void expect_record(const json& got, const TokenRecord& want, bool has_text) {
       EXPECT_EQ(layer.at("experts")[slot], expected.routes[slot].expert);
       expect_float(layer.at("weights")[slot], expected.routes[slot].weight);
     }
+    for (const auto& [key, value] : {std::pair("scores", &SelectionRecord::score),
+                                     std::pair("selection_keys", &SelectionRecord::key)}) {
+      ASSERT_EQ(layer.contains(key), !expected.selection.empty());
+      if (expected.selection.empty()) continue;
+      ASSERT_EQ(layer.at(key).size(), expected.selection.size());
+      for (size_t slot = 0; slot < expected.selection.size(); ++slot) {
+        expect_float(layer.at(key)[slot], expected.selection[slot].*value);
+      }
+    }
     ASSERT_EQ(layer.contains("router_probs"), !expected.router_probs.empty());
     for (size_t expert = 0; expert < expected.router_probs.size(); ++expert) {
       expect_float(layer.at("router_probs").at(expert), expected.router_probs[expert]);
@@ -138,7 +147,8 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
   for (const AuditLevel level : {AuditLevel::kStandard, AuditLevel::kFull}) {
     for (const bool has_text : {false, true}) {
       Rng rng(11);
-      AuditLayout layout = with_constraint(make_layout({{2, 8}, {0, 0}, {4, 60}}, level, rng));
+      AuditLayout layout = with_constraint(
+          make_layout({{2, 8, RouterKind::kSigmoidScores}, {0, 0}, {4, 60}}, level, rng));
       layout.mode = AuditMode::kNaive;
       JsonLog log(at("out.json"), some_header(),
                   has_text ? told_piece : std::function<TokenPiece(int32_t)>(), true);
@@ -177,7 +187,7 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
                 json({{"mode", "naive"},
                       {"level", level == AuditLevel::kFull ? "full" : "standard"},
                       {"layers",
-                       {{{"layer", 0}, {"top_k", 2}, {"num_experts", 8}},
+                       {{{"layer", 0}, {"top_k", 2}, {"num_experts", 8}, {"router", "sigmoid"}},
                         {{"layer", 1}, {"top_k", 0}, {"num_experts", 0}},
                         {{"layer", 2}, {"top_k", 4}, {"num_experts", 60}}}}}));
       ASSERT_EQ(parsed.at("records").size(), expected.size());

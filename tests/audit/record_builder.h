@@ -31,6 +31,7 @@ inline float any_float(Rng& rng) {
 struct LayerShape {
   int32_t top_k = 0;  // 0: dense
   int32_t num_experts = 0;
+  RouterKind router = RouterKind::kPlain;
 };
 
 /// Offsets with gaps between the fields, so that nothing depends on a dense packing.
@@ -55,6 +56,10 @@ inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel
       if (level == AuditLevel::kFull) layer.router_probs = take(cursor, layer.num_experts);
       layer.expert_weights = take(cursor, layer.top_k);
       layer.expert_ids = take(cursor, layer.top_k);
+      layer.router = shapes[i].router;
+      if (layer.router != RouterKind::kPlain) {
+        layer.router_scores = take(cursor, 2 * layer.top_k);
+      }
     }
     layer.residual_norm = take(cursor, 1);
     layout.layers.push_back(layer);
@@ -188,6 +193,12 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
       for (int32_t expert = 0; from.router_probs >= 0 && expert < from.num_experts; ++expert) {
         layer.router_probs.push_back(any_float(rng));
         word(from.router_probs + expert, layer.router_probs.back());
+      }
+      layer.router = from.router;
+      for (int32_t slot = 0; from.router_scores >= 0 && slot < from.top_k; ++slot) {
+        layer.selection.push_back({any_float(rng), any_float(rng)});
+        word(from.router_scores + slot, layer.selection.back().score);
+        word(from.router_scores + from.top_k + slot, layer.selection.back().key);
       }
       record.layers.push_back(layer);
     }

@@ -113,6 +113,12 @@ inline void expect_record(const TokenRecord& got, const TokenRecord& want, LogDe
       expect_same(layer.routes[slot].weight, value(expected.routes[slot].weight));
     }
     EXPECT_EQ(layer.router_probs, is_full ? expected.router_probs : std::vector<float>());
+    EXPECT_EQ(layer.router, expected.router);
+    ASSERT_EQ(layer.selection.size(), expected.selection.size());
+    for (size_t slot = 0; slot < expected.selection.size(); ++slot) {
+      expect_same(layer.selection[slot].score, value(expected.selection[slot].score));
+      expect_same(layer.selection[slot].key, value(expected.selection[slot].key));
+    }
   }
   ASSERT_EQ(got.hidden_states.size(), is_full ? want.hidden_states.size() : 0);
   for (size_t i = 0; i < got.hidden_states.size(); ++i) {

@@ -19,7 +19,11 @@ TEST_F(VtrTest, EveryFieldComesBack) {
   for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kFull}) {
     Rng rng(3);
     const AuditLayout layout = with_terms(
-        make_layout({{2, 8}, {0, 0}, {4, 60}, {1, 1}, {8, 64}},
+        make_layout({{2, 8},
+                     {0, 0},
+                     {4, 60, RouterKind::kSigmoidScores},
+                     {1, 1},
+                     {8, 64, RouterKind::kSoftmaxScores}},
                     detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng));
     VtrOptions options;
     options.detail = detail;
@@ -40,6 +44,9 @@ TEST_F(VtrTest, EveryFieldComesBack) {
     EXPECT_NE(reader.header().engine_build.find("blake2b-256 "), std::string::npos);
     ASSERT_EQ(reader.header().layers.size(), 5u);
     EXPECT_EQ(reader.header().layers[2].num_experts, 60);
+    EXPECT_EQ(reader.header().layers[2].router, RouterKind::kSigmoidScores);
+    EXPECT_EQ(reader.header().layers[3].router, RouterKind::kPlain);
+    EXPECT_EQ(reader.header().layers[4].router, RouterKind::kSoftmaxScores);
     EXPECT_EQ(reader.header().terms, layout.terms);
     const auto pages = read_pages(at("run.vtr"));
     EXPECT_EQ(pages.size(), 4u) << "300 records a page";

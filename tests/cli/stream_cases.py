@@ -15,7 +15,8 @@ import tempfile
 import threading
 import unittest
 
-from tool import MODEL, PROMPT, TIMEOUT, VITRINE, AuditCase, file_size_limit
+from tool import (MODEL, ORACLES, PROMPT, TIMEOUT, VITRINE, AuditCase, file_size_limit,
+                  write_byte_model)
 
 try:
     from google.protobuf import proto
@@ -91,6 +92,8 @@ class Stream(AuditCase):
             weights = iter(step.weights if full else halves(step.weights_half))
             norms = iter(step.norms if full else bfloat16s(step.norms_bfloat16))
             experts, probs = iter(step.experts), iter(step.router_probs)
+            scores = iter(step.scores if full else halves(step.scores_half))
+            keys = iter(step.selection_keys if full else halves(step.selection_keys_half))
             logprobs = step.logprobs if full else halves(step.logprobs_half)
             entropies = step.entropies if full else halves(step.entropies_half)
             others = (step.alternative_logprobs if full else halves(step.alternative_logprobs_half))
@@ -107,6 +110,9 @@ class Stream(AuditCase):
                     one = {"layer": layer.layer, "residual_norm": next(norms),
                            "experts": [next(experts) for _ in range(layer.top_k)],
                            "weights": [next(weights) for _ in range(layer.top_k)]}
+                    if layer.has_scores:
+                        one["scores"] = [next(scores) for _ in range(layer.top_k)]
+                        one["selection_keys"] = [next(keys) for _ in range(layer.top_k)]
                     if full and layer.num_experts:
                         one["router_probs"] = [next(probs) for _ in range(layer.num_experts)]
                     record["layers"].append(one)
@@ -159,9 +165,9 @@ class Stream(AuditCase):
         else:
             self.assertEqual(found, expected)
 
-    def check(self, *more):
+    def check(self, *more, model=MODEL):
         level = more[more.index("--audit-level") + 1] if "--audit-level" in more else "standard"
-        result = self.generate("run.vtr", "--audit-stream", "run.stream", *more)
+        result = self.generate("run.vtr", "--audit-stream", "run.stream", *more, model=model)
         self.assertIn(b", stream run.stream (", result.stderr)
         messages = self.messages((self.folder / "run.stream").read_bytes())
         log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
@@ -195,6 +201,15 @@ class Stream(AuditCase):
             self.same(one["terms"], [term["value"] for term in attribution["terms"]])
             self.same(one["other"], [term["runner_up"] for term in attribution["terms"]])
         return messages
+
+    def test_routers_with_scores(self):
+        write_byte_model(self.folder / "model", ORACLES / "glm4_moe")
+        for level in ("standard", "full"):
+            layers = self.check("--audit-level", level, model="model")[0].head.layers
+            self.assertEqual({(layer.router, layer.has_scores) for layer in layers if layer.top_k > 0},
+                             {(2, True)})
+            self.assertEqual({(layer.router, layer.has_scores) for layer in layers if layer.top_k == 0},
+                             {(0, False)})
 
     def test_the_same_as_the_log(self):
         self.check()

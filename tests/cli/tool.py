@@ -47,9 +47,9 @@ def file_size_limit(size):
     return {"preexec_fn": limit, "restore_signals": False}
 
 
-def write_byte_model(folder):
-    """The small model with a vocabulary of single bytes."""
-    shutil.copytree(SMALL, folder)
+def write_byte_model(folder, model=SMALL):
+    """A model of 256 tokens, the small one where none is named, with a vocabulary of single bytes."""
+    shutil.copytree(model, folder)
     tokenizer = json.loads((pathlib.Path(MODEL) / "tokenizer.json").read_text())
     single = sorted(piece for piece in tokenizer["model"]["vocab"] if len(piece) == 1)
     if len(single) != 256:
@@ -139,8 +139,8 @@ class CliTest(unittest.TestCase):
 class AuditCase(CliTest):
     """Runs with a log."""
 
-    def generate(self, name="run.vtr", *more, tokens=40):
-        return self.succeed("generate", MODEL, "-p", PROMPT, "-n", tokens, "--seed", 5,
+    def generate(self, name="run.vtr", *more, tokens=40, model=MODEL):
+        return self.succeed("generate", model, "-p", PROMPT, "-n", tokens, "--seed", 5,
                             "--ignore-end-of-text", "--audit", name, *more)
 
     def verify(self, name="run.vtr", *more, code=0):

@@ -98,6 +98,13 @@ TEST_P(Audit, RecordsAreInvariant) {
       for (size_t l = 0; l < whole[i].layers.size(); ++l) {
         EXPECT_EQ(records[i].layers[l].residual_norm, whole[i].layers[l].residual_norm);
         EXPECT_EQ(records[i].layers[l].router_probs, whole[i].layers[l].router_probs);
+        const std::vector<SelectionRecord>&one = records[i].layers[l].selection,
+              &other = whole[i].layers[l].selection;
+        ASSERT_EQ(one.size(), other.size());
+        for (size_t slot = 0; slot < one.size(); ++slot) {
+          EXPECT_EQ(one[slot].score, other[slot].score);
+          EXPECT_EQ(one[slot].key, other[slot].key);
+        }
       }
       EXPECT_EQ(records[i].prediction.entropy, whole[i].prediction.entropy);
       EXPECT_EQ(records[i].prediction.logits_digest, whole[i].prediction.logits_digest);
@@ -199,10 +206,24 @@ TEST_P(Audit, PredictionsAgreeWithTheLogits) {
   }
 }
 
-/// Routers that choose by scores with a correction, which the record has not.
+/// Routers that choose by scores, most of them with a correction.
 bool has_scores(const std::string& name) {
   return name == "dots1" || name == "glm4_moe" || name == "minimax_m2" || name == "ernie4_5_moe" ||
          name == "lfm2_moe" || is_latent(name);
+}
+
+/// Scores are those of the whole distribution, and keys what the slots are ordered by; a plain
+/// router has none.
+void expect_selection(const LayerRecord& layer, bool is_scored) {
+  EXPECT_EQ(layer.router != RouterKind::kPlain, is_scored);
+  ASSERT_EQ(layer.selection.size(), is_scored ? layer.routes.size() : 0);
+  for (size_t slot = 0; slot < layer.selection.size(); ++slot) {
+    const SelectionRecord& of = layer.selection[slot];
+    EXPECT_EQ(of.score, layer.router_probs.at(static_cast<size_t>(layer.routes[slot].expert)));
+    if (slot > 0) {
+      EXPECT_LE(of.key, layer.selection[slot - 1].key);
+    }
+  }
 }
 
 /// Weights are the scores times one factor; no expert stands twice.
@@ -252,6 +273,7 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
       ++sparse;
       ASSERT_EQ(layer.routes.size(), static_cast<size_t>(summary.num_experts_per_token));
       ASSERT_EQ(layer.router_probs.size(), static_cast<size_t>(summary.num_experts));
+      expect_selection(layer, has_scores(name) || name == "gemma4_text");
       if (has_scores(name)) {
         expect_weights_of_scores(layer);
         continue;
@@ -302,6 +324,12 @@ TEST_P(Audit, AgreesWithTheReferencePath) {
       for (size_t slot = 0; slot < left.routes.size(); ++slot) {
         EXPECT_EQ(left.routes[slot].expert, right.routes[slot].expert);
         EXPECT_NEAR(left.routes[slot].weight, right.routes[slot].weight, 1e-5);
+      }
+      EXPECT_EQ(left.router, right.router);
+      ASSERT_EQ(left.selection.size(), right.selection.size());
+      for (size_t slot = 0; slot < left.selection.size(); ++slot) {
+        EXPECT_NEAR(left.selection[slot].score, right.selection[slot].score, 1e-5);
+        EXPECT_NEAR(left.selection[slot].key, right.selection[slot].key, 1e-5);
       }
       ASSERT_EQ(left.router_probs.size(), right.router_probs.size());
       for (size_t e = 0; e < left.router_probs.size(); ++e) {

@@ -27,6 +27,9 @@ class FederationAttribution : public FederationTest {
     gate_.combiner.hidden_size = config.hidden_size;
     gate_.combiner.gate = spread_values(2 * static_cast<size_t>(config.hidden_size), 5, 0.3F);
     gate_.combiner.bias = {0.0F, 0.1F};
+    scored_ = separate_;  // routers that choose by scores, norms behind blocks, a cap
+    scored_.specialists = {{"latent", oracle_folder("deepseek_v3"), ""},
+                           {"capped", oracle_folder("gemma4_text"), ""}};
   }
 
   static EngineOptions attributed(int threads = 2) {
@@ -55,7 +58,7 @@ class FederationAttribution : public FederationTest {
     return sink.take();
   }
 
-  FederationSpec product_, gate_;
+  FederationSpec product_, gate_, scored_;
 };
 
 /// What one specialist alone says of a token after `ids`: its own record of that prediction.
@@ -109,8 +112,17 @@ void expect_sums(const AttributionRecord& of) {
   EXPECT_EQ(of.runner_up_rounding, static_cast<float>(double{of.runner_up_logit} - other));
 }
 
+void expect_same_selection(const LayerRecord& a, const LayerRecord& b) {
+  EXPECT_EQ(a.router, b.router);
+  ASSERT_EQ(a.selection.size(), b.selection.size());
+  for (size_t slot = 0; slot < a.selection.size(); ++slot) {
+    EXPECT_TRUE(same_bits(a.selection[slot].score, b.selection[slot].score));
+    EXPECT_TRUE(same_bits(a.selection[slot].key, b.selection[slot].key));
+  }
+}
+
 TEST_F(FederationAttribution, TermsAreThoseOfEachSpecialistAlone) {
-  for (const FederationSpec* spec : {&adapted_, &separate_, &product_, &gate_}) {
+  for (const FederationSpec* spec : {&adapted_, &separate_, &product_, &gate_, &scored_}) {
     const auto federation = Federation::load(*spec, attributed());
     const std::vector<TokenRecord> records = records_of(*federation, sampled());
     ASSERT_EQ(records.size(), prompt_.size() + 23);
@@ -143,6 +155,10 @@ TEST_F(FederationAttribution, TermsAreThoseOfEachSpecialistAlone) {
           EXPECT_TRUE(same_bits(of.terms[t].value, chosen[t].value))
               << "specialist " << s << ", position " << record.position << ", term " << t;
           EXPECT_TRUE(same_bits(of.terms[t].runner_up, other[t].value));
+        }
+        for (size_t l = 0; l < own[0].layers.size(); ++l) {
+          expect_same_selection(record.layers[static_cast<size_t>(first_layer) + l],
+                                own[0].layers[l]);
         }
       }
       first_layer += static_cast<int32_t>(alone.num_layers());

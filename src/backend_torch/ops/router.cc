@@ -30,11 +30,15 @@ at::Tensor keep_best_groups(const at::Tensor& keys, const ops::RouterParameters&
       .flatten(-2);
 }
 
-// Scores, and the chosen experts' weights and ids.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> choose_by_scores(ReferenceStep& step,
-                                                                const at::Tensor& logits,
-                                                                const ops::RouterParameters& own,
-                                                                const at::Tensor* forced_ids) {
+// What a router with scores makes of its logits.
+struct ScoredRoutes {
+  at::Tensor scores;        // [tokens, experts]
+  at::Tensor weights, ids;  // [tokens, top_k]
+  at::Tensor recorded;      // [tokens, 2 * top_k]: the chosen experts' scores, then their keys
+};
+
+ScoredRoutes choose_by_scores(ReferenceStep& step, const at::Tensor& logits,
+                              const ops::RouterParameters& own, const at::Tensor* forced_ids) {
   const bool is_softmax = own.score == ops::RouterParameters::Score::kSoftmax;
   at::Tensor scores = is_softmax ? at::softmax(logits, -1) : at::sigmoid(logits);
   const at::Tensor keys = own.correction.empty()
@@ -43,6 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> choose_by_scores(ReferenceStep& s
   at::Tensor ids = std::get<1>(at::topk(keep_best_groups(keys, own), own.shape.top_k, -1));
   if (forced_ids != nullptr) ids = at::where(forced_ids->ge(0), *forced_ids, ids);
   at::Tensor weights = at::gather(scores, -1, ids);
+  at::Tensor recorded = at::cat({weights, at::gather(keys, -1, ids)}, -1);
   if (own.normalizes) {
     at::Tensor sum = weights.sum(-1, true).add(own.sum_epsilon).clamp_min(own.least_sum);
     weights = weights.div(sum);
@@ -52,7 +57,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> choose_by_scores(ReferenceStep& s
     const at::Tensor& scales = step.weights->vector(own.expert_scale, own.shape.experts);
     weights = weights.mul(at::index_select(scales, 0, ids.flatten()).view_as(ids));
   }
-  return {std::move(scores), std::move(weights), std::move(ids)};
+  return {std::move(scores), std::move(weights), std::move(ids), std::move(recorded)};
 }
 
 void reference_router(ReferenceStep& step, const ops::OpNode& node) {
@@ -62,10 +67,14 @@ void reference_router(ReferenceStep& step, const ops::OpNode& node) {
   const int64_t k = own.shape.top_k;
   const auto layer = static_cast<size_t>(node.layer);
   const bool is_forced = !step.forced_ids.empty();
-  at::Tensor probs, weights, ids;
+  at::Tensor probs, weights, ids, recorded;
   if (own.is_scored()) {
-    std::tie(probs, weights, ids) =
+    ScoredRoutes routes =
         choose_by_scores(step, logits, own, is_forced ? &step.forced_ids[layer] : nullptr);
+    probs = std::move(routes.scores);
+    weights = std::move(routes.weights);
+    ids = std::move(routes.ids);
+    recorded = std::move(routes.recorded);
   } else if (own.softmax_after_top_k) {
     probs = at::softmax(logits, -1);
     std::tie(weights, ids) = at::topk(logits, k, -1);
@@ -86,10 +95,12 @@ void reference_router(ReferenceStep& step, const ops::OpNode& node) {
   if (step.audit != nullptr) {
     step.audit->expert_ids.push_back(ids);
     step.audit->expert_weights.push_back(weights);
+    if (recorded.defined()) step.audit->router_scores.push_back(recorded);
     if (step.full_audit) step.audit->router_probs.push_back(probs);
   }
   step.observe(ids);
   step.observe(weights);
+  if (recorded.defined()) step.observe(recorded);
   if (step.full_audit) step.observe(probs);
 }
 
