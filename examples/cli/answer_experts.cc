@@ -13,7 +13,7 @@ namespace {
 struct Use {
   int32_t expert = 0;
   int64_t tokens = 0;
-  double weight = 0;  // summed
+  double weight = 0;  // summed: of each token's weights, which it is divided by
 };
 
 }  // namespace
@@ -28,11 +28,13 @@ std::string answer_experts(const std::vector<vitrine::TokenRecord>& records, siz
     logprob += record.prediction.logprob;
     entropy += record.prediction.entropy;
     for (const vitrine::LayerRecord& layer : record.layers) {
+      double sum = 0;  // not 1 where the router scales its weights, or leaves them as they are
+      for (const vitrine::RouteRecord& route : layer.routes) sum += double{route.weight};
       for (const vitrine::RouteRecord& route : layer.routes) {
         Use& use = layers[layer.layer][route.expert];
         use.expert = route.expert;
         ++use.tokens;
-        use.weight += route.weight;
+        if (sum > 0) use.weight += double{route.weight} / sum;
       }
     }
   }

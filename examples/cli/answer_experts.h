@@ -10,7 +10,8 @@
 namespace cli {
 
 /// Of the records whose predictions are an answer's tokens: for each layer its experts by use, with
-/// how many tokens each had a part in, its share of the layer's routes and its mean gate weight.
+/// how many tokens each had a part in, its share of the layer's routes and its mean gate weight,
+/// of weights that add up to 1.
 /// `most` experts a layer; the others are counted in one line.
 std::string answer_experts(const std::vector<vitrine::TokenRecord>& records, size_t most);
 

@@ -130,9 +130,10 @@ function show(token) {
     const table = make('table');
     head(table, ['layer', word('expert'), word('weight', 'gate weight'), ''], [2]);
     for (const [layer, routes] of token.routes) {
+      const sum = routes.reduce((all, [, weight]) => all + (weight || 0), 0) || 1;
       for (const [i, [expert, weight]] of routes.entries()) {
         row(table, [title(i ? '' : layer), make('td', expert < 0 ? 'left out' : 'expert ' + expert), number(weight),
-                    bar(weight === null ? 0 : weight, 1, false)]);
+                    bar(weight === null ? 0 : weight / sum, 1, false)]);
       }
     }
     box.append(table);
