@@ -32,6 +32,8 @@ bool tells_text(const std::string& column) {
                             "residual_norms",
                             "expert",
                             "weight",
+                            "score",
+                            "selection_key",
                             "token_id",
                             "token",
                             "bytes",

@@ -241,7 +241,7 @@ class Privacy(AuditCase):
                 except OSError:
                     pass
         self.assertEqual(opened, {
-            "sequence", "position", "generated", "layer", "slot", "part", "constraint_limited",
+            "sequence", "position", "generated", "layer", "slot", "router", "part", "constraint_limited",
             "constraint_attempt", "constraint_mask_us"})
         # An AES key that openssl would make, and no other.
         for text in ("", "ab", "zz" * 16, "0" * 31, base64.b64encode(keys["footer"]).decode()):
