@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -57,23 +58,31 @@ struct ReferenceAudit {
   std::vector<at::Tensor> hidden_states;   // each [tokens, hidden]
 };
 
+/// Norms that the kept experts pass on their way to the stream, for each of them the input and the
+/// weight; empty where they are added as they are.
+struct ReferenceNorms {
+  std::vector<at::Tensor> inputs;   // each [tokens, hidden]
+  std::vector<at::Tensor> weights;  // each [hidden]
+  double eps = 0;
+};
+
 /// Vectors kept for attribution, each [tokens, hidden], in the order of the graph.
 struct ReferenceAttribution {
   std::vector<at::Tensor> streams;  // the residual stream after each op that adds to it
   std::vector<at::Tensor> experts;  // every expert of every layer, weighted; then the shared one
   std::vector<at::Tensor> scalars;  // [1] each: of layers, with which the stream was multiplied
   // How many of the scalars stand before each stream, and each expert.
-  std::vector<size_t> stream_scalars, expert_scalars;
-  size_t added = 0;  // experts that are as they were added to the stream: normed where they are
-  at::Tensor dots;   // [2, streams + experts, rows]: with the chosen token's direction, the other's
+  std::vector<int64_t> stream_scalars, expert_scalars;
+  ReferenceNorms outer, inner;
+  at::Tensor dots;  // [2, streams + experts, rows]: with the chosen token's direction, the other's
 
   void keep_stream(const at::Tensor& stream) {
     streams.push_back(stream);
-    stream_scalars.push_back(scalars.size());
+    stream_scalars.push_back(std::ssize(scalars));
   }
   void keep_expert(const at::Tensor& expert) {
     experts.push_back(expert);
-    expert_scalars.push_back(scalars.size());
+    expert_scalars.push_back(std::ssize(scalars));
   }
 };
 

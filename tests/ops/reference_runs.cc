@@ -127,9 +127,8 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   options.max_logit_rows = 16;
   options.audit_mode = mode;
   options.audit_level = level;
-  // Refused of models that norm what a block gives.
   const ModelConfig config = parse_model_config(Checkpoint::open(folder));
-  options.attribution = attribution && config.model_type != "flex_olmo";
+  options.attribution = attribution;
   options.sample_on_device = true;
   if (attribution && level == AuditLevel::kFull) {
     for (int layer = 0; layer <= config.num_layers; ++layer)

@@ -7,25 +7,18 @@
 namespace vitrine::backend_torch {
 namespace {
 
-// What experts' outputs are multiplied with on their way to the stream: the norms' weights and
-// inverse root mean squares.
-void norm_kept_experts(ReferenceStep& step, const ops::OpNode& node, const at::Tensor& branch) {
+// The norms that the layer's experts pass; a tensor that is kept costs no call.
+void keep_norms(ReferenceStep& step, const ops::OpNode& node, const at::Tensor& branch) {
   ReferenceAttribution& kept = *step.attribution;
-  if (kept.added == kept.experts.size()) return;
   const auto& own = node.as<ops::PostNormParameters>();
   const int64_t width = step.graph->width(node.outputs[0]);
-  const auto factor_of = [&](const at::Tensor& x, const std::string& weight) {
-    return x.mul(x)
-        .mean(-1, /*keepdim=*/true)
-        .add(own.eps)
-        .rsqrt()
-        .mul(step.weights->vector(weight, width));
+  const auto add = [&](ReferenceNorms& norms, const at::Tensor& input, const std::string& weight) {
+    norms.eps = own.eps;
+    norms.inputs.resize(kept.experts.size(), input);
+    norms.weights.resize(kept.experts.size(), step.weights->vector(weight, width));
   };
-  at::Tensor factor = factor_of(branch, own.weight);
-  if (own.has_two()) factor = factor.mul(factor_of(step.input(node, 1), own.inner[1]));
-  for (; kept.added < kept.experts.size(); ++kept.added) {
-    kept.experts[kept.added] = kept.experts[kept.added].mul(factor);
-  }
+  add(kept.outer, branch, own.weight);
+  if (own.has_two()) add(kept.inner, step.input(node, 1), own.inner[1]);
 }
 
 void reference_post_norm(ReferenceStep& step, const ops::OpNode& node) {
@@ -38,7 +31,7 @@ void reference_post_norm(ReferenceStep& step, const ops::OpNode& node) {
   if (own.has_two()) {
     branch = norm(branch, own.inner[0]).add(norm(step.input(node, 1), own.inner[1]));
   }
-  if (step.attribution != nullptr) norm_kept_experts(step, node, branch);
+  if (step.attribution != nullptr) keep_norms(step, node, branch);
   at::Tensor& residual = step.value(node.outputs[0]);
   residual = residual.add(norm(branch, own.weight));
   if (own.scalar.empty()) return;
