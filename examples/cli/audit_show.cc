@@ -164,7 +164,7 @@ std::string attribution_text(const Run& run, const vitrine::PredictionRecord& pr
   }
   line("rounding", attribution.rounding, attribution.runner_up_rounding);
   text += fmt::format(
-      "    direct logit attribution, the final norm's scale frozen at its value{}: recorded "
+      "    direct logit attribution, each norm's scale frozen at its value{}: recorded "
       "arithmetic, not a reason\n",
       run.report && run.level == "standard" ? ", terms kept to 11 bits" : "");
   return text;

@@ -64,7 +64,7 @@ function show_sum(box, token, sum, i) {
   heading.append(word('logit'), specialist_of(i) + ' as a sum');
   box.append(heading);
   if (i === 0) {
-    box.append(make('p', 'Direct logit attribution, the final norm’s scale frozen at its value: recorded arithmetic, not a reason. Beside it the runner-up “' +
+    box.append(make('p', 'Direct logit attribution, each norm’s scale frozen at its value: recorded arithmetic, not a reason. Beside it the runner-up “' +
       shown(token.other) + '”.' + (run.federation ? ' Each specialist’s own logit: the joint is no sum of these.' : ''), 'soft'));
   }
   const table = make('table');
