@@ -88,6 +88,24 @@ class Selection(AuditCase):
         text = self.succeed("audit", "show", "less.vtr", "--position", "3").stdout.decode()
         self.assertIn("score + correction left out", text)
 
+    def test_mean_weights_add_up_to_a_layers_one(self):
+        """Weights of this model add up to 1.8; `/audit` divides them by their sum."""
+        write_byte_model(self.folder / "model", ORACLES / "glm4_moe_lite")
+        (self.folder / "roles.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        out = self.succeed("chat", "model", "--chat-template", "roles.jinja", "-n", 12, "-s", 7,
+                           stdin=b"abc\n/audit\n").stdout.decode(errors="replace")
+        lines = out[out.index(" tokens, mean log-probability"):].splitlines()[2:]
+        layers, layer = {}, None
+        for line in lines:
+            if line[:5].strip():
+                layer = int(line[:5])
+            _, count, _, weight = line[5:].split()
+            used, mass = layers.get(layer, (0, 0.0))
+            layers[layer] = used + int(count), mass + int(count) * float(weight)
+        self.assertTrue(layers)
+        for used, mass in layers.values():
+            self.assertAlmostEqual(mass, used / 2, delta=0.0006 * used)  # two experts a token
+
     def test_bad_json(self):
         self.run_model("glm4_moe", "run.json")
         whole = json.loads((self.folder / "run.json").read_text())
