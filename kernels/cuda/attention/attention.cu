@@ -2,6 +2,7 @@
 // Checks, the merge of ranges, and the choice of a kernel.
 #include "kernels/cuda/attention/attention_block.h"
 #include "kernels/cuda/attention/attention_shapes.h"
+#include "kernels/cuda/attention/window.h"
 
 namespace vitrine::kernels::cuda {
 namespace {
@@ -15,12 +16,13 @@ void merge_ranges_kernel(const AttentionArguments a) {
   const int head = block_y(), head_dim = a.kv.head_dim;
   const int32_t position = a.positions[token];
   if (position < kAttentionRange) return;
+  const int begin = first_seen(a.window, position) / kAttentionRange;
   const int ranges = position / kAttentionRange + 1;
   const int64_t at = (token * a.heads + head) * head_dim;
   for (int d = thread_index(); d < head_dim; d += kAttentionThreads) {
-    const float* first = partial_at(a, token, head, 0);
+    const float* first = partial_at(a, token, head, begin);
     float value = first[d], max = first[head_dim], sum = first[head_dim + 1];
-    for (int range = 1; range < ranges; ++range) {
+    for (int range = begin + 1; range < ranges; ++range) {
       const float* next = partial_at(a, token, head, range);
       const float new_max = next[head_dim] > max ? next[head_dim] : max;
       const float own = exp_float(max - new_max);
@@ -41,6 +43,7 @@ const char* problem_of(const AttentionArguments& a) {
       a.kv.head_dim * kv_element_bytes(a.kv) % 16 != 0) {
     return "attention: head_dim, expected at most 256 and whole vectors of 16 bytes";
   }
+  if (a.window < 0) return "attention: window, expected 0 or more";
   if (a.tile_count <= 0 || a.ranges <= 0) return "attention: no tiles";
   if (a.ranges > 1 && a.scratch == nullptr) return "attention: several ranges need scratch";
   return nullptr;

@@ -24,8 +24,11 @@ struct AttentionArguments {
   KvCache kv = {};    // head_dim at most kMaxHeadDim, a multiple of 16 bytes
   int32_t heads = 0;  // query heads, a multiple of kv_heads
   float scale = 0;
+  int32_t window = 0;  // positions that a token sees at most, its own the last; 0: all
+  /// [heads] a score each that has no value: a token's walk begins from it. Null: none.
+  const float* sinks = nullptr;
   const float* queries = nullptr;      // [tokens, heads, head_dim] float32
-  const int32_t* positions = nullptr;  // [tokens]; token t sees positions 0 … positions[t]
+  const int32_t* positions = nullptr;  // [tokens]; token t sees no position behind its own
   BlockTables blocks = {};
   const AttentionTile* tiles = nullptr;  // on the device
   int32_t tile_count = 0;                // tiles of the launch; the last may have count 0
@@ -55,8 +58,9 @@ constexpr int64_t attention_scratch_floats(const AttentionArguments& a) {
 
 /// Attention of every token of the tiles, in the order of docs/numerics.md: the CPU kernels' bits
 /// for positions below 1,024. Behind that, ranges of 1,024 positions are walked apart, each from an
-/// empty state, and added in ascending order ("On CUDA" there). What a token gets depends on its
-/// position and the ones before it, not on its tile, the batch or `ranges`.
+/// empty state but for a sink in the first one that a token sees, and added in ascending order ("On
+/// CUDA" there). What a token gets depends on its position and the ones that it sees, not on its
+/// tile, the batch or `ranges`. Blocks wholly before the windows of a tile are not read.
 Status attention(const AttentionArguments& arguments, AttentionQueries queries, Stream stream);
 
 }  // namespace vitrine::kernels::cuda

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_out.h"
+#include "kernels/cuda/attention/window.h"
 #include "kernels/cuda/device_math.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/linear/words.h"
@@ -70,6 +71,7 @@ struct AttentionWork {
   int32_t kv_head, first_head, heads, begin;  // positions begin … begin + 1,023
   int32_t last;                               // largest position of the tile's tokens
   int32_t first;                              // smallest
+  int32_t start, end;                         // the walk: its first block, the one behind its last
 };
 
 /// Finds a block's work. Grid: (tile, kv head and part of its group, range). False: it has none.
@@ -89,7 +91,12 @@ VITRINE_DEVICE bool find_work(const AttentionArguments& a, AttentionWork& work) 
     work.last = position > work.last ? position : work.last;
     work.first = position < work.first ? position : work.first;
   }
-  if (work.last < work.begin) return false;
+  if (work.last < work.begin || first_seen(a.window, work.first) >= work.begin + kAttentionRange) {
+    return false;
+  }
+  work.start = walk_start(a.window, work.first, work.begin);
+  work.end =
+      work.last + 1 < work.begin + kAttentionRange ? work.last + 1 : work.begin + kAttentionRange;
   work.table = a.blocks.tables + a.blocks.sequences[work.tile.first_token] * a.blocks.stride;
   return true;
 }
@@ -109,15 +116,18 @@ Status with_attention_shape(const AttentionArguments& a, AttentionQueries querie
   return wide ? start.template operator()<16, 2>(grid) : start.template operator()<16, 1>(grid);
 }
 
-/// The empty state of row `q`.
+/// The state of row `q` before the first position of the range.
 VITRINE_DEVICE void begin_row(const AttentionArguments& a, const AttentionWork& work,
                               const AttentionMemory& memory, int q) {
   const int token = q / work.heads;
   const bool valid = token < work.tile.count && work.first_head + q % work.heads <
                                                     (work.kv_head + 1) * (a.heads / a.kv.kv_heads);
-  memory.position[q] = valid ? a.positions[work.tile.first_token + token] : -1;
-  memory.max[q] = bits_float(0xff800000u);
-  memory.sum[q] = 0.0f;
+  const int32_t position = valid ? a.positions[work.tile.first_token + token] : -1;
+  const int head = valid ? work.first_head + q % work.heads : 0;
+  const FirstState state = first_state(a, head, position, work.begin);
+  memory.position[q] = position;
+  memory.max[q] = state.max;
+  memory.sum[q] = state.sum;
 }
 
 /// The query of row `q`, which is one.
@@ -192,25 +202,19 @@ VITRINE_DEVICE void score_positions(const AttentionArguments& a, const Attention
   }
 }
 
-/// Positions of a block that a row at `position` uses.
-VITRINE_DEVICE int valid_positions(int32_t position, int32_t start) {
-  const int32_t left = position + 1 - start;
-  return left < 0 ? 0 : left < kAttentionPositions ? left : kAttentionPositions;
-}
-
 /// The running softmax: 16 lanes for a row, as the CPU's 16 lanes.
 template <typename Shape>
-VITRINE_DEVICE void update_softmax(const AttentionMemory& memory, int32_t start) {
+VITRINE_DEVICE void update_softmax(const AttentionMemory& memory, int32_t window, int32_t start) {
   constexpr int kEach = kAttentionPositions / 16;
   const int lane = lane_index() % 16;
   for (int q = warp_index() * 2 + lane_index() / 16; q < Shape::kQueries; q += 8) {
     float* scores = memory.scores + q * kAttentionPositions;
-    const int valid = valid_positions(memory.position[q], start);
+    const SeenPositions seen = seen_positions(window, memory.position[q], start);
     const float old_max = memory.max[q];
     float block_max = bits_float(0xff800000u);
     for (int i = 0; i < kEach; ++i) {
       const int j = lane + 16 * i;
-      if (j < valid) block_max = scores[j] > block_max ? scores[j] : block_max;
+      if (seen.has(j)) block_max = scores[j] > block_max ? scores[j] : block_max;
     }
     for (int width = 8; width > 0; width /= 2) {
       const float other = shuffle_xor(block_max, width);
@@ -220,31 +224,33 @@ VITRINE_DEVICE void update_softmax(const AttentionMemory& memory, int32_t start)
     float sum = 0.0f;
     for (int i = 0; i < kEach; ++i) {
       const int j = lane + 16 * i;
-      if (j >= valid) continue;
+      if (!seen.has(j)) continue;
       scores[j] = exp_float(scores[j] - max);
       sum = sum + scores[j];
     }
     for (int width = 8; width > 0; width /= 2) sum = sum + shuffle_xor(sum, width);
     if (lane == 0) {
       // A block that the row does not see leaves its state as it is.
-      const float correction = valid > 0 ? exp_float(old_max - max) : 1.0f;
+      const float correction = seen.any() ? exp_float(old_max - max) : 1.0f;
       memory.correction[q] = correction;
-      if (valid > 0) memory.sum[q] = memory.sum[q] * correction + sum;
+      if (seen.any()) memory.sum[q] = memory.sum[q] * correction + sum;
       memory.max[q] = max;
     }
   }
 }
 
 /// out[q][i] for element thread + 128 * i: corrected, then the block's values in ascending order.
+/// kWhole: all rows see all of the block.
 template <typename Shape, bool kWhole>
 VITRINE_DEVICE void add_values(const AttentionArguments& a, const AttentionMemory& memory,
                                int32_t start, float (&out)[Shape::kQueries][Shape::kDims]) {
   const int head_dim = a.kv.head_dim;
-  int valid[Shape::kQueries];
+  SeenPositions seen[Shape::kQueries];
   int most = 0;
   for (int q = 0; q < Shape::kQueries; ++q) {
-    valid[q] = kWhole ? kAttentionPositions : valid_positions(memory.position[q], start);
-    most = valid[q] > most ? valid[q] : most;
+    seen[q] = kWhole ? SeenPositions{0, kAttentionPositions}
+                     : seen_positions(a.window, memory.position[q], start);
+    most = seen[q].end > most ? seen[q].end : most;
     for (int i = 0; i < Shape::kDims; ++i) out[q][i] = out[q][i] * memory.correction[q];
   }
   for (int j = 0; j < most; j += 4) {
@@ -261,7 +267,7 @@ VITRINE_DEVICE void add_values(const AttentionArguments& a, const AttentionMemor
       const float e[4] = {bits_float(words.x), bits_float(words.y), bits_float(words.z),
                           bits_float(words.w)};
       for (int k = 0; k < 4; ++k) {
-        if (!kWhole && j + k >= valid[q]) continue;  // what it does not see may be NaN
+        if (!kWhole && !seen[q].has(j + k)) continue;  // what it does not see may be NaN
         for (int i = 0; i < Shape::kDims; ++i) out[q][i] = fma_rn(e[k], v[k][i], out[q][i]);
       }
     }
@@ -279,7 +285,8 @@ VITRINE_DEVICE void write_rows(const AttentionArguments& a, const AttentionWork&
                                const float (&out)[Shape::kQueries][Shape::kDims]) {
   for (int q = 0; q < Shape::kQueries; ++q) {
     const int32_t position = memory.position[q];
-    if (position < work.begin) continue;  // no such row, or it sees nothing of this range
+    // No such row, or it sees nothing of this range.
+    if (!sees_range(a.window, position, work.begin)) continue;
     const int64_t token = work.tile.first_token + q / work.heads;
     const int head = work.first_head + q % work.heads;
     const bool is_all = position < kAttentionRange;

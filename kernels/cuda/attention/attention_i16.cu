@@ -114,18 +114,18 @@ VITRINE_DEVICE void score_integers(const AttentionArguments& a, const IntegerMem
 
 /// Exponentials become whole numbers of a unit, 16 lanes for a row; 0 where it does not see.
 template <typename Shape>
-VITRINE_DEVICE void round_weights(const IntegerMemory& memory, int32_t start) {
+VITRINE_DEVICE void round_weights(const IntegerMemory& memory, int32_t window, int32_t start) {
   constexpr int kEach = kAttentionPositions / 16;
   const int lane = lane_index() % 16;
   for (int q = warp_index() * 2 + lane_index() / 16; q < Shape::kQueries; q += 8) {
     float* scores = memory.shared.scores + q * kAttentionPositions;
     int32_t* numbers = memory.weights() + q * kAttentionPositions;
-    const int valid = valid_positions(memory.shared.position[q], start);
+    const SeenPositions seen = seen_positions(window, memory.shared.position[q], start);
     float weights[kEach], largest = 0.0f;
     int32_t is_broken = 0;
     for (int i = 0; i < kEach; ++i) {
       const int j = lane + 16 * i;
-      weights[i] = j < valid ? scores[j] * memory.value_scales[j] : 0.0f;
+      weights[i] = seen.has(j) ? scores[j] * memory.value_scales[j] : 0.0f;
       is_broken |= weights[i] <= bits_float(0x7f7fffffu) ? 0 : 1;
       largest = weights[i] > largest ? weights[i] : largest;
     }
@@ -164,7 +164,7 @@ VITRINE_DEVICE void add_integers(const AttentionArguments& a, const IntegerMemor
     }
   }
   for (int q = 0; q < Shape::kQueries; ++q) {
-    if (valid_positions(memory.shared.position[q], start) == 0) continue;
+    if (!seen_positions(a.window, memory.shared.position[q], start).any()) continue;
     for (int i = 0; i < Shape::kDims; ++i) {
       out[q][i] = fma_rn(static_cast<float>(dot[q][i]), memory.unit[q],
                          out[q][i] * memory.shared.correction[q]);
@@ -180,10 +180,8 @@ void attention_i16_kernel(const AttentionArguments a) {
   const int head_dim = a.kv.head_dim;
   const IntegerMemory memory = divide_integer_memory<Shape>(head_dim);
   begin_integer_rows<Shape>(a, work, memory);
-  const int32_t end =
-      work.last + 1 < work.begin + kAttentionRange ? work.last + 1 : work.begin + kAttentionRange;
   float out[Shape::kQueries][Shape::kDims] = {};
-  for (int32_t start = work.begin; start < end; start += kAttentionPositions) {
+  for (int32_t start = work.start; start < work.end; start += kAttentionPositions) {
     sync_block();  // the queries are here, and all have read what is overwritten now
     copy_positions<Shape>(a, work, a.kv.keys, start, memory.shared.keys,
                           Shape::key_stride(head_dim));
@@ -195,9 +193,9 @@ void attention_i16_kernel(const AttentionArguments a) {
     sync_block();  // the keys and the scales are here
     score_integers<Shape>(a, memory);
     sync_block();
-    update_softmax<Shape>(memory.shared, start);
+    update_softmax<Shape>(memory.shared, a.window, start);
     sync_warp();  // a row's softmax and its weights are of the same lanes
-    round_weights<Shape>(memory, start);
+    round_weights<Shape>(memory, a.window, start);
     copy_async_wait<0>();
     sync_block();  // the values and the weights are here
     add_integers<Shape>(a, memory, start, out);

@@ -7,7 +7,7 @@
 
 namespace vitrine::kernels::cuda {
 
-/// The tile's queries into shared memory, and the empty state of each row.
+/// The tile's queries into shared memory, and the first state of each row.
 template <typename Shape>
 VITRINE_DEVICE void begin_rows(const AttentionArguments& a, const AttentionWork& work,
                                const AttentionMemory& memory) {
@@ -29,16 +29,15 @@ void attention_kernel(const AttentionArguments a) {
   const AttentionMemory memory = divide_memory<Shape>(a.kv.head_dim);
   begin_rows<Shape>(a, work, memory);
 
-  const int32_t end =
-      work.last + 1 < work.begin + kAttentionRange ? work.last + 1 : work.begin + kAttentionRange;
+  const int32_t end = work.end;
   const int key_stride = Shape::key_stride(a.kv.head_dim);
   const int value_stride = a.kv.head_dim * Shape::kBytes;
-  copy_positions<Shape>(a, work, a.kv.keys, work.begin, memory.keys, key_stride);
+  copy_positions<Shape>(a, work, a.kv.keys, work.start, memory.keys, key_stride);
   copy_async_commit();
-  copy_positions<Shape>(a, work, a.kv.values, work.begin, memory.values, value_stride);
+  copy_positions<Shape>(a, work, a.kv.values, work.start, memory.values, value_stride);
   copy_async_commit();
   float out[Shape::kQueries][Shape::kDims] = {};
-  for (int32_t start = work.begin; start < end; start += kAttentionPositions) {
+  for (int32_t start = work.start; start < end; start += kAttentionPositions) {
     const int32_t next = start + kAttentionPositions;
     copy_async_wait<1>();
     sync_block();  // the keys and, at first, the queries are here
@@ -46,10 +45,10 @@ void attention_kernel(const AttentionArguments a) {
     sync_block();
     if (next < end) copy_positions<Shape>(a, work, a.kv.keys, next, memory.keys, key_stride);
     copy_async_commit();
-    update_softmax<Shape>(memory, start);
+    update_softmax<Shape>(memory, a.window, start);
     copy_async_wait<1>();
     sync_block();  // the values and the exponentials are here
-    if (work.first >= next - 1) {
+    if (work.first >= next - 1 && first_seen(a.window, work.last) <= start) {
       add_values<Shape, true>(a, memory, start, out);
     } else {
       add_values<Shape, false>(a, memory, start, out);

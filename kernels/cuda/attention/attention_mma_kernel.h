@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/attention/attention_out.h"
+#include "kernels/cuda/attention/window.h"
 #include "kernels/cuda/device_math.h"
 #include "kernels/cuda/linear/words.h"
 
@@ -75,6 +76,7 @@ struct MmaRowMap {
   AttentionTile tile;
   const int32_t* table;  // the sequence's blocks
   int32_t kv_head, group, begin, last;
+  int32_t start;  // of the walk: the first block that one of the tokens sees
 };
 
 template <typename Shape>
@@ -114,8 +116,10 @@ VITRINE_DEVICE void load_queries(const AttentionArguments& a, const MmaRowMap& m
                           map.kv_head * map.group + row % map.group) *
                          Shape::kHeadDim;
     state.position[half] = valid ? a.positions[map.tile.first_token + token] : -1;
-    state.max[half] = bits_float(0xff800000u);
-    state.sum[half] = 0.0f;
+    const int head = map.kv_head * map.group + row % map.group;
+    const FirstState first = first_state(a, head, state.position[half], map.begin);
+    state.max[half] = first.max;
+    state.sum[half] = t == 0 ? first.sum : 0.0f;  // the lanes are added up at the end
     VITRINE_UNROLL
     for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
       VITRINE_UNROLL
@@ -176,19 +180,19 @@ VITRINE_DEVICE void score_block(const MmaState<Shape>& state, const uint8_t* key
 
 /// Scores become exponentials (0 where a row does not see the position); the state is corrected.
 template <typename Shape>
-VITRINE_DEVICE void soften(float scale, int32_t start, MmaState<Shape>& state,
+VITRINE_DEVICE void soften(const AttentionArguments& a, int32_t start, MmaState<Shape>& state,
                            float (&scores)[8][4]) {
   const int t = lane_index() % 4;
   VITRINE_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const int32_t valid = state.position[half] + 1 - start;  // may be below 0 or above 64
+    const SeenPositions seen = seen_positions(a.window, state.position[half], start);
     float block_max = bits_float(0xff800000u);
     VITRINE_UNROLL
     for (int n = 0; n < 8; ++n) {
       VITRINE_UNROLL
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        scores[n][i] = scores[n][i] * scale;
-        if (8 * n + 2 * t + i % 2 < valid) {
+        scores[n][i] = scores[n][i] * a.scale;
+        if (seen.has(8 * n + 2 * t + i % 2)) {
           block_max = scores[n][i] > block_max ? scores[n][i] : block_max;
         }
       }
@@ -199,15 +203,15 @@ VITRINE_DEVICE void soften(float scale, int32_t start, MmaState<Shape>& state,
     }
     const float max = block_max > state.max[half] ? block_max : state.max[half];
     // A block that the row does not see leaves its state as it is.
-    const float correction = valid > 0 ? exp_float(state.max[half] - max) : 1.0f;
+    const float correction = seen.any() ? exp_float(state.max[half] - max) : 1.0f;
     state.max[half] = max;
     state.sum[half] = state.sum[half] * correction;
     VITRINE_UNROLL
     for (int n = 0; n < 8; ++n) {
       VITRINE_UNROLL
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        const bool seen = 8 * n + 2 * t + i % 2 < valid;
-        scores[n][i] = seen ? exp_float(scores[n][i] - max) : 0.0f;
+        const bool is_seen = seen.has(8 * n + 2 * t + i % 2);
+        scores[n][i] = is_seen ? exp_float(scores[n][i] - max) : 0.0f;
         state.sum[half] = state.sum[half] + scores[n][i];
       }
     }
@@ -250,7 +254,8 @@ VITRINE_DEVICE void write_fragments(const AttentionArguments& a, const MmaRowMap
     float sum = state.sum[half];
     for (int width = 1; width < 4; width *= 2) sum = sum + shuffle_xor(sum, width);
     const int32_t position = state.position[half];
-    if (position < map.begin) continue;  // no such row, or it sees nothing of this range
+    // No such row, or it sees nothing of this range.
+    if (!sees_range(a.window, position, map.begin)) continue;
     const int row = first_row<Shape>() + lane_index() / 4 + 8 * half;
     const int64_t at = int64_t{map.tile.first_token + row / map.group} * a.heads +
                        map.kv_head * map.group + row % map.group;
@@ -282,12 +287,12 @@ VITRINE_DEVICE void write_fragments(const AttentionArguments& a, const MmaRowMap
 template <typename Shape>
 VITRINE_DEVICE void walk_blocks(const AttentionArguments& a, const MmaRowMap& map, int32_t end,
                                 MmaMemory<Shape>& memory, MmaState<Shape>& state) {
-  copy_rows<Shape>(a, map, a.kv.keys, map.begin, memory.keys[0]);
+  copy_rows<Shape>(a, map, a.kv.keys, map.start, memory.keys[0]);
   copy_async_commit();
-  copy_rows<Shape>(a, map, a.kv.values, map.begin, memory.values[0]);
+  copy_rows<Shape>(a, map, a.kv.values, map.start, memory.values[0]);
   copy_async_commit();
   load_queries(a, map, state);
-  for (int32_t start = map.begin; start < end; start += kAttentionPositions) {
+  for (int32_t start = map.start; start < end; start += kAttentionPositions) {
     const int32_t next = start + kAttentionPositions;
     float scores[8][4];
     copy_async_wait<1>();
@@ -296,7 +301,7 @@ VITRINE_DEVICE void walk_blocks(const AttentionArguments& a, const MmaRowMap& ma
     sync_block();
     if (next < end) copy_rows<Shape>(a, map, a.kv.keys, next, memory.keys[0]);
     copy_async_commit();
-    soften(a.scale, start, state, scores);
+    soften(a, start, state, scores);
     copy_async_wait<1>();
     sync_block();  // the values are here
     add_block(scores, memory.values[0], state);
@@ -319,16 +324,16 @@ VITRINE_DEVICE void walk_blocks_ahead(const AttentionArguments& a, const MmaRowM
     }
     copy_async_commit();
   };
-  start_copy(map.begin, 0);
-  start_copy(map.begin + kAttentionPositions, 1);
+  start_copy(map.start, 0);
+  start_copy(map.start + kAttentionPositions, 1);
   load_queries(a, map, state);
   int buffer = 0;
-  for (int32_t start = map.begin; start < end; start += kAttentionPositions) {
+  for (int32_t start = map.start; start < end; start += kAttentionPositions) {
     float scores[8][4];
     copy_async_wait<1>();
     sync_block();
     score_block(state, memory.keys[buffer], memory.scores, scores);
-    soften(a.scale, start, state, scores);
+    soften(a, start, state, scores);
     add_block(scores, memory.values[buffer], state);
     sync_block();
     start_copy(start + 2 * kAttentionPositions, buffer);
@@ -347,11 +352,14 @@ void attention_mma_kernel(const AttentionArguments a) {
   map.group = a.heads / a.kv.kv_heads;
   map.begin = block_z() * kAttentionRange;
   map.last = -1;
+  int32_t first = 0x7fffffff;
   for (int i = 0; i < map.tile.count; ++i) {
     const int32_t position = a.positions[map.tile.first_token + i];
     map.last = position > map.last ? position : map.last;
+    first = position < first ? position : first;
   }
-  if (map.last < map.begin) return;
+  if (map.last < map.begin || first_seen(a.window, first) >= map.begin + kAttentionRange) return;
+  map.start = walk_start(a.window, first, map.begin);
   map.table = a.blocks.tables + a.blocks.sequences[map.tile.first_token] * a.blocks.stride;
   const int32_t end =
       map.last + 1 < map.begin + kAttentionRange ? map.last + 1 : map.begin + kAttentionRange;
