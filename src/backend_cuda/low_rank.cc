@@ -103,17 +103,4 @@ void add_low_rank(PlanBuilder& builder, const AdaptedInput& in,
   builder.set_condition(nullptr);
 }
 
-void add_activation(PlanBuilder& builder, const RowsBuffer& gate, const RowsBuffer& up,
-                    const RowsBuffer& hidden, int64_t per_token) {
-  builder.set_condition(has_adapters);
-  builder.add(
-      [&gate, &up, &hidden, per_token](const StepMemory& memory, Stream stream) {
-        return kernels::cuda::activate(gate.data, up.data,
-                                       memory.shape.tokens * per_token * hidden.width, hidden.data,
-                                       stream);
-      },
-      "activate");
-  builder.set_condition(nullptr);
-}
-
 }  // namespace vitrine::backend_cuda

@@ -32,9 +32,4 @@ bool is_adapted(PlanBuilder& builder, const std::vector<AdaptedProduct>& product
 void add_low_rank(PlanBuilder& builder, const AdaptedInput& in,
                   const std::vector<AdaptedProduct>& products, double multiplier = 1.0);
 
-/// The activation of gate and up that stood by themselves, so that something could be added:
-/// `per_token` rows of each for a token.
-void add_activation(PlanBuilder& builder, const RowsBuffer& gate, const RowsBuffer& up,
-                    const RowsBuffer& hidden, int64_t per_token);
-
 }  // namespace vitrine::backend_cuda

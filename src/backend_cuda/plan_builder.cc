@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "backend_cuda/cuda_op.h"
+#include "kernels/cuda/gating/gating.h"
 
 namespace vitrine::backend_cuda {
 
@@ -273,6 +274,18 @@ void PlanBuilder::add_gate_up(const DeviceMatrix& gate, const DeviceMatrix& up, 
         return kernels::cuda::gate_up(gate.packed, up.packed, 1, rows, epilogue, {}, stream);
       },
       "gate_up_" + gate.kernel);
+}
+
+void PlanBuilder::add_gating(const kernels::Gating& gating, const RowsBuffer& gate,
+                             const RowsBuffer& up, RowsBuffer& hidden, int64_t per_token) {
+  add(
+      [gating, &gate, &up, &hidden, per_token](const StepMemory& memory, Stream stream) {
+        const Epilogue to = hidden.target();
+        return kernels::cuda::apply_gating(gating, gate.data, up.data,
+                                           memory.shape.tokens * per_token * hidden.width, to.out,
+                                           to.out_format, stream);
+      },
+      "activate");
 }
 
 void PlanBuilder::finish_addend() {

@@ -135,6 +135,11 @@ class PlanBuilder {
   void add_gate_up(const DeviceMatrix& gate, const DeviceMatrix& up, RowsBuffer& in,
                    RowsBuffer& hidden);
 
+  /// The hidden layer of gate and up that stand by themselves, `per_token` rows of each for a
+  /// token.
+  void add_gating(const kernels::Gating& gating, const RowsBuffer& gate, const RowsBuffer& up,
+                  RowsBuffer& hidden, int64_t per_token);
+
   /// Leaves a sum into the residual stream to the norm behind it.
   void set_addend(const kernels::cuda::Addend& addend) {
     addend_ = addend;

@@ -105,29 +105,6 @@ TEST(CudaLowRank, AgainstDoubleAndLeavesTheRestAlone) {
   }
 }
 
-TEST(CudaLowRank, ActivationHasTheBitsOfAFusedProduct) {
-  Random random(33);
-  const size_t n = 301;
-  const DeviceArray<float> gate(random.normals(n, 4.0f)), up(random.normals(n));
-  DeviceArray<float> out(n);
-  ASSERT_TRUE(ok(activate(gate.data(), up.data(), static_cast<int64_t>(n), out.data(), nullptr)));
-  const float one = 1.0f;
-  Weight gate_column, up_column;
-  gate_column.rows = up_column.rows = static_cast<int64_t>(n);
-  gate_column.cols = up_column.cols = 1;
-  gate_column.data = gate.data();
-  up_column.data = up.data();
-  Activations x;
-  x.values = &one;
-  x.value_stride = 1;
-  RowMap rows;
-  rows.count = 1;
-  std::vector<float> expected(n);
-  portable_kernels().gate_up(gate_column, up_column, 0, static_cast<int64_t>(n), x, rows,
-                             expected.data(), static_cast<int64_t>(n));
-  EXPECT_TRUE(same_bits(out.to_vector(), expected));
-}
-
 TEST(CudaLowRank, RefusesWhatItCannotDo) {
   LowRank low_rank;
   EXPECT_EQ(add_low_rank(low_rank, 1, nullptr).code, kInvalidArguments);
@@ -135,7 +112,6 @@ TEST(CudaLowRank, RefusesWhatItCannotDo) {
   EXPECT_EQ(add_low_rank(low_rank, 1, nullptr).code, kInvalidArguments);
   low_rank.max_rank = 4;
   EXPECT_EQ(add_low_rank(low_rank, 0, nullptr).code, kInvalidArguments);
-  EXPECT_EQ(activate(nullptr, nullptr, 0, nullptr, nullptr).code, kInvalidArguments);
 }
 
 }  // namespace

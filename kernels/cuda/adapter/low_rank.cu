@@ -60,13 +60,6 @@ void low_rank_outer_kernel(LowRank low_rank) {
   }
 }
 
-// Bytes: 12 an element.
-VITRINE_KERNEL(kThreads)
-void activate_kernel(const float* gate, const float* up, int64_t count, float* out) {
-  const int64_t i = static_cast<int64_t>(block_x()) * kThreads + thread_index();
-  if (i < count) out[i] = silu(gate[i]) * up[i];
-}
-
 }  // namespace
 
 Status add_low_rank(const LowRank& low_rank, int32_t tokens, Stream stream) {
@@ -92,12 +85,6 @@ Status add_low_rank(const LowRank& low_rank, int32_t tokens, Stream stream) {
   if (!status.ok()) return status;
   return launch(low_rank_outer_kernel, {items, blocks(rows, kHalves * kRowsOfHalf), parts},
                 kThreads, 0, stream, low_rank);
-}
-
-Status activate(const float* gate, const float* up, int64_t count, float* out, Stream stream) {
-  if (count < 1) return refuse("activate: count, expected at least 1");
-  const auto blocks = static_cast<uint32_t>(divide_up<int64_t>(count, kThreads));
-  return launch(activate_kernel, {blocks}, kThreads, 0, stream, gate, up, count, out);
 }
 
 }  // namespace vitrine::kernels::cuda

@@ -46,8 +46,4 @@ struct LowRank {
 /// bits.
 Status add_low_rank(const LowRank& low_rank, int32_t tokens, Stream stream);
 
-/// out[i] = silu(gate[i]) * up[i]: where something was added to the two. The bits of a fused
-/// product.
-Status activate(const float* gate, const float* up, int64_t count, float* out, Stream stream);
-
 }  // namespace vitrine::kernels::cuda

@@ -40,7 +40,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     add_low_rank(builder, {&in},
                  {{{parameters.gate}, gate_rows.data, intermediate, intermediate},
                   {{parameters.up}, up_rows.data, intermediate, intermediate}});
-    add_activation(builder, gate_rows, up_rows, hidden, 1);
+    builder.set_condition(has_adapters);
+    builder.add_gating(parameters.gating, gate_rows, up_rows, hidden, 1);
+    builder.set_condition(nullptr);
   }
   builder.add_forms(hidden, 1);
   Epilogue epilogue;

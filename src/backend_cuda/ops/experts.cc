@@ -36,109 +36,146 @@ ProductTuning tuning_of(const DeviceMatrix& matrix, int32_t tokens, int32_t top_
   return {.tokens_per_tile = rows};
 }
 
+struct ExpertModules {
+  std::vector<std::string> gate, up, down;  // by expert
+};
+
+/// The launches over a layer's routes, grouped by expert; copied into them.
+class GroupedRoutes {
+ public:
+  GroupedRoutes(const Routes& routes, const DeviceMatrix& gate)
+      : grouping_(routes.grouping), gate_(gate) {}
+
+  Status group(const StepMemory& memory, Stream stream) const {
+    if (memory.shape.tokens == 1) return {};  // the router has done it
+    kernels::cuda::Grouping own = grouping_;
+    own.tile_rows = tile_rows(memory);
+    return kernels::cuda::group_by_expert(own, memory.shape.tokens, stream);
+  }
+
+  /// A product whose rows are the routes'; it reads rows of tokens, or of routes.
+  Status multiply(const StepMemory& memory, const DeviceMatrix& matrix, const RowsBuffer& from,
+                  bool from_tokens, const Epilogue& epilogue, Stream stream) const {
+    const Rows rows = rows_of(memory, matrix, from, from_tokens);
+    if (!matrix.is_packed) {
+      return kernels::cuda::linear_float(matrix.floats, matrix.experts,
+                                         {from.data, from.width, rows, tile_rows(memory)}, epilogue,
+                                         stream);
+    }
+    ProductTuning tuning = tuning_of(matrix, memory.shape.tokens, grouping_.top_k);
+    tuning.tokens_per_tile = tile_rows(memory);  // as the routes are grouped
+    return kernels::cuda::linear(matrix.packed, matrix.experts, rows, epilogue, tuning, stream);
+  }
+
+  /// Hidden rows at once.
+  Status gate_up(const StepMemory& memory, const DeviceMatrix& up, const RowsBuffer& in,
+                 const RowsBuffer& hidden, Stream stream) const {
+    const Rows rows = rows_of(memory, gate_, in, true);
+    const Epilogue epilogue = hidden.target();
+    if (!gate_.is_packed) {
+      return kernels::cuda::gate_up_float(gate_.floats, up.floats, gate_.experts,
+                                          {in.data, in.width, rows, tile_rows(memory)}, epilogue,
+                                          stream);
+    }
+    return kernels::cuda::gate_up(gate_.packed, up.packed, gate_.experts, rows, epilogue,
+                                  tuning_of(gate_, memory.shape.tokens, grouping_.top_k), stream);
+  }
+
+ private:
+  int32_t tile_rows(const StepMemory& memory) const {
+    return tuning_of(gate_, memory.shape.tokens, grouping_.top_k).tokens_per_tile;
+  }
+  Rows rows_of(const StepMemory& memory, const DeviceMatrix& matrix, const RowsBuffer& from,
+               bool from_tokens) const {
+    Rows rows = rows_for(matrix, from, memory.shape.tokens * grouping_.top_k);
+    rows.tile_experts = grouping_.tile_experts;
+    rows.num_tiles = grouping_.num_tiles;
+    rows.row_routes = grouping_.row_routes;
+    rows.routes_per_row = from_tokens ? grouping_.top_k : 1;
+    return rows;
+  }
+
+  kernels::cuda::Grouping grouping_;
+  const DeviceMatrix& gate_;
+};
+
+/// Of all experts, one behind another.
+const float* biases_of(PlanBuilder& builder, const std::vector<std::string>& modules,
+                       int64_t rows) {
+  std::vector<std::pair<std::string, int64_t>> tensors;
+  for (const std::string& module : modules) tensors.emplace_back(module + ".bias", rows);
+  return builder.weights().vector(tensors);
+}
+
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::ExpertsParameters>();
-  if (parameters.has_biases || parameters.gating.kind != kernels::Gating::Kind::kSilu) {
-    refuse_op(node, "has experts with biases or a clamped gating");
-  }
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& slots = builder.value(node.outputs[0]);
-  const Routes routes = builder.routes(node.layer);
+  const Routes& routes = builder.routes(node.layer);
   const int64_t intermediate = parameters.intermediate;
-  std::vector<std::string> gates, ups, downs;
+  ExpertModules modules;
   for (int64_t expert = 0; expert < routes.experts; ++expert) {
-    gates.push_back(parameters.module(expert, parameters.gate));
-    ups.push_back(parameters.module(expert, parameters.up));
-    downs.push_back(parameters.module(expert, parameters.down));
+    modules.gate.push_back(parameters.module(expert, parameters.gate));
+    modules.up.push_back(parameters.module(expert, parameters.up));
+    modules.down.push_back(parameters.module(expert, parameters.down));
   }
-  const DeviceMatrix& gate = builder.weights().experts(gates, intermediate, in.width);
-  const DeviceMatrix& up = builder.weights().experts(ups, intermediate, in.width);
-  const DeviceMatrix& down = builder.weights().experts(downs, in.width, intermediate);
+  const DeviceMatrix& gate = builder.weights().experts(modules.gate, intermediate, in.width);
+  const DeviceMatrix& up = builder.weights().experts(modules.up, intermediate, in.width);
+  const DeviceMatrix& down = builder.weights().experts(modules.down, in.width, intermediate);
   const int64_t most_routes = builder.max_tokens() * routes.top_k;
   RowsBuffer& hidden = builder.shared_rows("the experts' hidden layer", most_routes, intermediate);
   hidden.is_for_products = true;
-  builder.require_pair(gate, up);
+  const bool is_fused =
+      parameters.gating.kind == kernels::Gating::Kind::kSilu && !parameters.has_biases;
+  if (is_fused) builder.require_pair(gate, up);
   builder.need(in, gate);
+  builder.need(in, up);
   builder.need(hidden, down);
 
-  const kernels::cuda::Grouping grouping = routes.grouping;
-  const auto tile_rows = [&gate, top_k = routes.top_k](const StepMemory& memory) {
-    return tuning_of(gate, memory.shape.tokens, top_k).tokens_per_tile;
-  };
+  const GroupedRoutes grouped(routes, gate);
   builder.add(
-      [grouping, tile_rows](const StepMemory& memory, Stream stream) {
-        if (memory.shape.tokens == 1) return Status{};  // the router has done it
-        kernels::cuda::Grouping own = grouping;
-        own.tile_rows = tile_rows(memory);
-        return kernels::cuda::group_by_expert(own, memory.shape.tokens, stream);
-      },
+      [grouped](const StepMemory& memory, Stream stream) { return grouped.group(memory, stream); },
       "group_by_expert");
-
-  // Of a matrix that reads rows of tokens, or of routes.
-  const auto rows_of = [grouping](const StepMemory& memory, const DeviceMatrix& matrix,
-                                  const RowsBuffer& from, bool from_tokens) {
-    Rows rows = rows_for(matrix, from, memory.shape.tokens * grouping.top_k);
-    rows.tile_experts = grouping.tile_experts;
-    rows.num_tiles = grouping.num_tiles;
-    rows.row_routes = grouping.row_routes;
-    rows.routes_per_row = from_tokens ? grouping.top_k : 1;
-    return rows;
-  };
-  // A product of one kind of matrix, whose rows are the routes'.
-  const auto add_grouped = [&](const DeviceMatrix& matrix, RowsBuffer& from, float* to,
-                               int64_t to_stride, bool from_tokens) {
+  const auto add_grouped = [&](const DeviceMatrix& matrix, const std::vector<std::string>& names,
+                               const RowsBuffer& from, float* to, bool from_tokens) {
+    Epilogue epilogue;
+    epilogue.out = to;
+    epilogue.out_stride = epilogue.expert_bias = matrix.rows();
+    if (parameters.has_biases) epilogue.bias = biases_of(builder, names, matrix.rows());
     builder.add(
-        [&matrix, &from, to, to_stride, from_tokens, rows_of, tile_rows](const StepMemory& memory,
-                                                                         Stream stream) {
-          const Rows rows = rows_of(memory, matrix, from, from_tokens);
-          Epilogue epilogue;
-          epilogue.out = to;
-          epilogue.out_stride = to_stride;
-          if (!matrix.is_packed) {
-            return kernels::cuda::linear_float(matrix.floats, matrix.experts,
-                                               {from.data, from.width, rows, tile_rows(memory)},
-                                               epilogue, stream);
-          }
-          ProductTuning tuning =
-              tuning_of(matrix, memory.shape.tokens, rows.count / memory.shape.tokens);
-          tuning.tokens_per_tile = tile_rows(memory);  // as the routes are grouped
-          return kernels::cuda::linear(matrix.packed, matrix.experts, rows, epilogue, tuning,
-                                       stream);
+        [grouped, &matrix, &from, from_tokens, epilogue](const StepMemory& memory, Stream stream) {
+          return grouped.multiply(memory, matrix, from, from_tokens, epilogue, stream);
         },
         "grouped_" + matrix.kernel);
   };
-  const bool splits = is_adapted(builder, {{gates}, {ups}});
-  if (splits) builder.set_condition(has_no_adapters);
-  builder.add(
-      [&gate, &up, &in, &hidden, rows_of, tile_rows](const StepMemory& memory, Stream stream) {
-        const Rows rows = rows_of(memory, gate, in, true);
-        const Epilogue epilogue = hidden.target();
-        if (!gate.is_packed) {
-          return kernels::cuda::gate_up_float(gate.floats, up.floats, gate.experts,
-                                              {in.data, in.width, rows, tile_rows(memory)},
-                                              epilogue, stream);
-        }
-        return kernels::cuda::gate_up(
-            gate.packed, up.packed, gate.experts, rows, epilogue,
-            tuning_of(gate, memory.shape.tokens, rows.count / memory.shape.tokens), stream);
-      },
-      "grouped_gate_up_" + gate.kernel);
-  builder.set_condition(nullptr);
-  const Routes& of_layer = builder.routes(node.layer);
-  if (splits) {
+  const bool adapts = is_adapted(builder, {{modules.gate}, {modules.up}});
+  if (is_fused) {
+    if (adapts) builder.set_condition(has_no_adapters);
+    builder.add(
+        [grouped, &up, &in, &hidden](const StepMemory& memory, Stream stream) {
+          return grouped.gate_up(memory, up, in, hidden, stream);
+        },
+        "grouped_gate_up_" + gate.kernel);
+    builder.set_condition(nullptr);
+  }
+  if (!is_fused || adapts) {
+    // Gate and up stand by themselves: always, or where an adapter adds to them.
+    const Condition condition = is_fused ? has_adapters : nullptr;
     RowsBuffer& gate_rows = builder.shared_rows("the experts' gates", most_routes, intermediate);
     RowsBuffer& up_rows = builder.shared_rows("the experts' ups", most_routes, intermediate);
-    builder.set_condition(has_adapters);
-    add_grouped(gate, in, gate_rows.data, intermediate, true);
-    add_grouped(up, in, up_rows.data, intermediate, true);
-    add_low_rank(builder, {&in, &of_layer},
-                 {{gates, gate_rows.data, intermediate, intermediate},
-                  {ups, up_rows.data, intermediate, intermediate}});
-    add_activation(builder, gate_rows, up_rows, hidden, routes.top_k);
+    builder.set_condition(condition);
+    add_grouped(gate, modules.gate, in, gate_rows.data, true);
+    add_grouped(up, modules.up, in, up_rows.data, true);
+    add_low_rank(builder, {&in, &routes},
+                 {{modules.gate, gate_rows.data, intermediate, intermediate},
+                  {modules.up, up_rows.data, intermediate, intermediate}});
+    builder.set_condition(condition);
+    builder.add_gating(parameters.gating, gate_rows, up_rows, hidden, routes.top_k);
+    builder.set_condition(nullptr);
   }
   builder.add_forms(hidden, routes.top_k);
-  add_grouped(down, hidden, slots.data, in.width, false);
-  add_low_rank(builder, {&hidden, &of_layer, true}, {{downs, slots.data, in.width, in.width}});
+  add_grouped(down, modules.down, hidden, slots.data, false);
+  add_low_rank(builder, {&hidden, &routes, true}, {{modules.down, slots.data, in.width, in.width}});
   builder.set_weight_bytes(builder.node_weight_bytes() / static_cast<uint64_t>(routes.experts) *
                            static_cast<uint64_t>(routes.top_k));
 }
