@@ -81,7 +81,7 @@ PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs
     if (node.type == "post_norm") refuse_op(node, "norms what a block gives");
   }
   plan_kv(inputs.num_blocks);
-  const int64_t angles = options_.max_context * (graph_.head_dim / 2);
+  const int64_t angles = options_.max_context * inputs.rope_half;
   rope_cos_ = weights_.constants(inputs.rope_cos, angles);
   rope_sin_ = weights_.constants(inputs.rope_sin, angles);
   place_values();

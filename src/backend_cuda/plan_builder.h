@@ -91,7 +91,8 @@ class PlanBuilder {
   int64_t max_rows() const { return options_.max_logit_rows; }
   /// Null where the engine has none.
   const ops::AdapterWeights* adapters() const { return adapters_; }
-  const float* rope_cos() const { return rope_cos_; }  // [max_context, head_dim / 2]
+  /// [max_context, half of the elements of a head that are rotated]
+  const float* rope_cos() const { return rope_cos_; }
   const float* rope_sin() const { return rope_sin_; }
   const std::vector<kernels::cuda::KvCache>& kv() const { return kv_; }  // by layer
   /// Bytes of one storage block of a layer's keys, or values.

@@ -6,6 +6,7 @@
 #include "engine/audit_layout.h"
 #include "engine/device_backend.h"
 #include "engine/kv_choice.h"
+#include "model/rope.h"
 #include "model/weights.h"
 
 namespace vitrine::engine {
@@ -45,7 +46,8 @@ class DeviceExecutor final : public Executor {
     model_ =
         make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks,
                     *kv_codec(inputs.options, 0).device_type, kernel, weights, inputs.weights_read,
-                    cos.data(), sin.data(), inputs.adapters, inputs.joint});
+                    model::rope_half(inputs.config, model::RopeKind::kOwn), cos.data(), sin.data(),
+                    inputs.adapters, inputs.joint});
     num_parameters_ = weights.num_parameters();
     if (inputs.adapters != nullptr) num_parameters_ += inputs.adapters->num_parameters();
     if (!inputs.weights_read) return;

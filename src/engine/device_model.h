@@ -84,7 +84,8 @@ struct DeviceModelInputs {
   const kernels::CpuKernels& kernel;  // reads embedding tables
   ops::PackedWeights& weights;
   bool weights_read = true;         // false: a plan is made, nothing runs
-  const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
+  int64_t rope_half = 0;            // half of the elements of a head that are rotated
+  const float* rope_cos = nullptr;  // [max_context, rope_half]
   const float* rope_sin = nullptr;
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none
   const DeviceJointSpec* joint = nullptr;         // of a federation's steps; null: none is made

@@ -41,6 +41,8 @@ TEST(CudaAttribution, TermsAgainstDouble) {
   const int64_t hidden = 77, vocab = 31;
   const int32_t vectors = 5, terms = 5, rows = 3, stride = 29;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    using Shared = AttributionPart::Shared;
+    const Shared shared = std::array{Shared::kNone, Shared::kGated, Shared::kWhole}[seed];
     emulator::set_seed(seed);
     Random random(static_cast<uint32_t>(43 + seed));
     const DeviceArray<float> kept(random.normals(static_cast<size_t>(rows * vectors * hidden)));
@@ -55,10 +57,10 @@ TEST(CudaAttribution, TermsAgainstDouble) {
     const DeviceArray<int32_t> row_choices(std::vector<int32_t>{1, 0, 2});
     const DeviceArray<int32_t> host_choices(std::vector<int32_t>{-1, -1, -1, -1, 4, -1});
     const std::vector<int32_t> tokens = {7, 19, 4}, others = {11, 5, 2};
-    const DeviceArray<AttributionPart> parts(std::vector<AttributionPart>{
-        {.first = 0},
-        {.first = 1, .count = 3, .multiplier = 0.5f, .gates_last = true},
-        {.first = 4}});
+    const DeviceArray<AttributionPart> parts(
+        std::vector<AttributionPart>{{.first = 0},
+                                     {.first = 1, .count = 3, .multiplier = 0.5f, .shared = shared},
+                                     {.first = 4}});
     DeviceArray<int32_t> words(static_cast<size_t>(rows * stride));
     DeviceArray<int32_t> ids(2 * rows);
     DeviceArray<float> scales(rows), direction(static_cast<size_t>(rows * 2 * hidden)),
@@ -109,7 +111,9 @@ TEST(CudaAttribution, TermsAgainstDouble) {
         }
         const float* weight = weights.data() + row * vectors;
         std::vector<double> expected = {dot[0], 0.5 * weight[1] * dot[1], 0.5 * weight[2] * dot[2],
-                                        0.5 * dot[3] / (1 + std::exp(-double{weight[3]}))};
+                                        0.5 * dot[3]};
+        if (shared == Shared::kNone) expected[3] *= weight[3];
+        if (shared == Shared::kGated) expected[3] /= 1 + std::exp(-double{weight[3]});
         expected.push_back(dot[4] - (expected[0] + expected[1] + expected[2] + expected[3]));
         std::vector<float> found(static_cast<size_t>(terms));
         std::memcpy(found.data(), words.data() + row * stride + 9 + side * terms,

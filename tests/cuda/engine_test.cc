@@ -10,10 +10,10 @@ namespace vitrine::testing {
 namespace {
 
 RecordedAnswer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex,
-                         bool attribution = false) {
+                         bool attribution = false, const std::string& model = "qwen3_moe") {
   EngineOptions options = options_on(is_cuda);
   options.attribution = attribution;
-  return recorded_answer(*Engine::load(oracle_folder("qwen3_moe"), options), sampler, regex, 20);
+  return recorded_answer(*Engine::load(oracle_folder(model), options), sampler, regex, 20);
 }
 
 void expect_same(const TokenRecord& cpu, const TokenRecord& cuda) {
@@ -35,21 +35,27 @@ void expect_same(const TokenRecord& cpu, const TokenRecord& cuda) {
   EXPECT_EQ(a.constraint.first_ruled_out, b.constraint.first_ruled_out);
 }
 
-TEST(CudaEngine, GeneratesWhatTheCpuDoesAndRecordsIt) {
+class CudaEngineModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CudaEngineModels, GenerateWhatTheCpuDoesAndRecordIt) {
   SamplerOptions sampled{.temperature = 0.9F, .top_k = 30, .top_p = 0.9F, .min_p = 0.01F};
   sampled.repetition_penalty = 1.2F;
   sampled.seed = 3;
   const SamplerOptions greedy{.temperature = 0};
   for (const SamplerOptions& sampler : {greedy, sampled}) {
     for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
-      const RecordedAnswer cpu = answer_of(false, sampler, regex),
-                           cuda = answer_of(true, sampler, regex);
+      const RecordedAnswer cpu = answer_of(false, sampler, regex, false, GetParam()),
+                           cuda = answer_of(true, sampler, regex, false, GetParam());
       EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
       ASSERT_EQ(cpu.records.size(), cuda.records.size());
       for (size_t i = 0; i < cpu.records.size(); ++i) expect_same(cpu.records[i], cuda.records[i]);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaEngineModels,
+                         ::testing::Values("qwen3_moe", "gpt_oss", "glm4_moe"),
+                         [](const auto& info) { return info.param; });
 
 /// One choice with those samplers; returns the bytes that came back.
 size_t bytes_of_a_choice(const SamplerOptions& sampler) {
@@ -190,13 +196,13 @@ TEST_P(CudaEngineAdapters, HaveTheBitsOfTheCpu) {
   EXPECT_FALSE(same_bits(rows[0][0], rows[0][1], rows[0][0].size())) << "adapters change nothing";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaEngineAdapters,
-                         ::testing::Values(ModelVariant{"qwen3_moe", "", 0},
-                                           ModelVariant{"qwen3_moe", "int4", 32},
-                                           ModelVariant{"granitemoe", "", 0},
-                                           ModelVariant{"qwen2_moe", "int8", 64},
-                                           ModelVariant{"llama", "", 0}),
-                         variant_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaEngineAdapters,
+    ::testing::Values(ModelVariant{"qwen3_moe", "", 0}, ModelVariant{"qwen3_moe", "int4", 32},
+                      ModelVariant{"granitemoe", "", 0}, ModelVariant{"qwen2_moe", "int8", 64},
+                      ModelVariant{"llama", "", 0}, ModelVariant{"gpt_oss", "", 0},
+                      ModelVariant{"gpt_oss", "int4", 32}, ModelVariant{"glm4_moe", "", 0}),
+    variant_name);
 
 TEST(CudaEngine, ForksAndTruncationsKeepTheirBits) {
   EngineOptions options = options_on(true);

@@ -135,6 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaExecutorBf16,
                              {"qwen3_moe", "int4-asymmetric", 64},
                              {"qwen2_moe", "int8", 64},
                              {"olmoe", "", 0},
+                             {"gpt_oss", "int4", 32},
+                             {"glm4_moe", "int8", 64},
                              {"llama", "int8", 32},
                              {"qwen3_moe", "fp8", 32},
                              {"blocks", "Q4_K", 32},
@@ -176,6 +178,7 @@ TEST(CudaExecutorBf16Contract, OneTokenOneResult) {
   // The blocks' heads are of 64: their prefill takes other tiles on tensor cores than their decode.
   for (const ModelVariant& variant : {ModelVariant{"qwen3_moe", "int4", 32},
                                       {"olmoe", "", 0},
+                                      {"gpt_oss", "int4", 32},
                                       {"blocks", "Q4_K", 32},
                                       {"qwen3_moe", "fp8", 32}}) {
     SCOPED_TRACE(variant.label());

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "backend_cuda/cuda_op.h"
+#include "ops/decoder_ops.h"
 #include "tests/cuda/executor_fixture.h"
 
 namespace vitrine::testing {
@@ -11,48 +12,15 @@ namespace {
 
 using kernels::cuda::emulator::Traffic;
 
-float as_float(int32_t word) {
-  float value = 0;
-  std::memcpy(&value, &word, sizeof(value));
-  return value;
-}
-
-/// Ids and records: equal words, but for the two that are merged in double by another order
-/// (kernels/cuda/head/head.h). What the engine writes into a record itself is left out.
-void expect_same_words(const AuditLayout& layout, const StepResult& expected,
-                       const StepResult& found) {
-  ASSERT_EQ(expected.words.size(), found.words.size());
-  for (size_t i = 0; i < expected.words.size(); ++i) {
-    const size_t first_record = expected.rows;
-    const size_t row_words = static_cast<size_t>(layout.row_words);
-    int32_t field = -1;
-    if (i >= first_record && i < first_record + expected.rows * row_words) {
-      field = static_cast<int32_t>((i - first_record) % row_words);
-    }
-    if (field >= layout.sampler_candidates && field < layout.attribution) continue;
-    if (field >= 0 && (field == layout.log_sum_exp || field == layout.entropy)) {
-      const float a = as_float(expected.words[i]), b = as_float(found.words[i]);
-      EXPECT_NEAR(a, b, 1e-6F * std::max(1.0F, std::abs(a))) << "word " << i;
-      continue;
-    }
-    EXPECT_EQ(expected.words[i], found.words[i]) << "word " << i << ", field " << field;
-  }
-}
-
-void expect_same(const AuditLayout& layout, const StepResult& expected, const StepResult& found) {
-  EXPECT_TRUE(same_floats(expected.logits, found.logits));
-  EXPECT_TRUE(same_floats(expected.hidden_states, found.hidden_states));
-  expect_same_words(layout, expected, found);
-}
-
 std::vector<ModelVariant> variants() {
   return {
       {"qwen3_moe", "", 0},     {"qwen3_moe", "int4", 32},    {"qwen3_moe", "int4-asymmetric", 64},
       {"qwen3_moe", "fp8", 32}, {"granitemoe", "", 0},        {"llama", "", 0},
       {"mixtral", "", 0},       {"qwen2_moe", "", 0},         {"qwen2_moe", "int8", 64},
       {"qwen3", "", 0},         {"qwen3_moe_sparse2", "", 0}, {"olmoe", "", 0},
-      {"olmoe", "int4", 32},    {"blocks", "Q2_K", 32},       {"blocks", "Q4_K", 32},
-      {"blocks", "Q3_K", 32},   {"blocks", "Q6_K", 32},       {"blocks", "MXFP4", 32}};
+      {"olmoe", "int4", 32},    {"gpt_oss", "int8", 64},      {"glm4_moe", "int4", 32},
+      {"blocks", "Q2_K", 32},   {"blocks", "Q4_K", 32},       {"blocks", "Q3_K", 32},
+      {"blocks", "Q6_K", 32},   {"blocks", "MXFP4", 32}};
 }
 
 class CudaExecutor : public ::testing::TestWithParam<ModelVariant> {
@@ -95,7 +63,8 @@ TEST(CudaExecutorShipped, HasTheBitsOfTheCpu) {
 
 // Integers and their scales, over the border of a block, in chunks, in decode and beside others.
 TEST(CudaExecutorIntegers, HaveTheBitsOfTheCpu) {
-  for (const char* name : {"qwen3_moe", "olmoe", "granitemoe", "qwen3_moe_sparse2", "llama"}) {
+  for (const char* name :
+       {"qwen3_moe", "olmoe", "granitemoe", "qwen3_moe_sparse2", "llama", "gpt_oss", "glm4_moe"}) {
     EngineOptions options;
     options.kv_codecs = {"i16"};
     const ModelUnderTest model(oracle_folder(name), options);
@@ -143,21 +112,23 @@ TEST(CudaExecutorUpload, ThreadsPackTheSameWeights) {
 TEST(CudaExecutorLong, RangesAreCloseToTheCpuAndSeenByNobodyElse) {
   EngineOptions options;
   options.max_context = 1100;
-  const ModelUnderTest model(oracle_folder("qwen3_moe"), options);
-  Traffic traffic;
-  const auto cpu = engine::make_fused_executor(model.inputs());
-  const auto device = make_on_device(model, traffic);
-  StepDriver expected(model, *cpu), found(model, *device);
-  for (StepDriver* driver : {&expected, &found}) {  // what was never written is 0 on both sides
-    driver->skip(0, 1022);
-    driver->skip(1, 700);
+  for (const char* name : {"qwen3_moe", "gpt_oss"}) {
+    const ModelUnderTest model(oracle_folder(name), options);
+    Traffic traffic;
+    const auto cpu = engine::make_fused_executor(model.inputs());
+    const auto device = make_on_device(model, traffic);
+    StepDriver expected(model, *cpu), found(model, *device);
+    for (StepDriver* driver : {&expected, &found}) {  // what was never written is 0 on both sides
+      driver->skip(0, 1022);
+      driver->skip(1, 700);
+    }
+    expect_same(model.layout, expected.step({{0, {5, 6}}}), found.step({{0, {5, 6}}}));
+    const std::vector<Part> parts = {{0, {7}}, {1, {8}}};
+    const StepResult cpu_rows = expected.step(parts), device_rows = found.step(parts);
+    EXPECT_TRUE(same_floats(cpu_rows.logits_of(1), device_rows.logits_of(1)));
+    const std::vector<float> a = cpu_rows.logits_of(0), b = device_rows.logits_of(0);
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5F);
   }
-  expect_same(model.layout, expected.step({{0, {5, 6}}}), found.step({{0, {5, 6}}}));
-  const std::vector<Part> parts = {{0, {7}}, {1, {8}}};
-  const StepResult cpu_rows = expected.step(parts), device_rows = found.step(parts);
-  EXPECT_TRUE(same_floats(cpu_rows.logits_of(1), device_rows.logits_of(1)));
-  const std::vector<float> a = cpu_rows.logits_of(0), b = device_rows.logits_of(0);
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5F);
 }
 
 TEST(CudaExecutorContract, ChunksWithoutRowsLeaveTheirKeysAndValues) {
@@ -336,6 +307,47 @@ TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
   for (const char* oracle : {"qwen3_next", "qwen3_5_moe_text", "lfm2_moe"}) {
     EXPECT_NE(refused(oracle, {}).find("layer 0 keeps a state"), std::string::npos);
   }
+  const std::vector<std::pair<std::string, std::string>> others = {
+      {"gemma4_text", "layer 0 norms what a block gives"},
+      {"flex_olmo", "layer 0 norms what a block gives"},
+      {"dots1", "layer 1 has attention with a window and no sinks"},
+      {"minimax_m2", "layer 0 rotates a part of heads that are normed as one row"},
+      {"ernie4_5_moe", "layer 0 rotates neighbours"},
+      {"smollm3", "layer 3 does not rotate its heads"}};
+  for (const auto& [oracle, has] : others) {
+    EXPECT_NE(refused(oracle, {}).find(has), std::string::npos) << refused(oracle, {});
+  }
+}
+
+// What no architecture of the tests has before something else that is refused.
+TEST(CudaExecutorErrors, RoutersOfOtherFamiliesAreRefused) {
+  Traffic traffic;
+  const auto refused = [&](auto change) -> std::string {
+    ModelUnderTest model(oracle_folder("glm4_moe"));
+    for (ops::OpNode& node : model.graph.nodes) {
+      if (node.type != "router") continue;
+      auto parameters = node.as<ops::RouterParameters>();
+      change(parameters);
+      node.parameters = std::make_shared<const ops::RouterParameters>(parameters);
+    }
+    try {
+      make_on_device(model, traffic);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+      return error.what();
+    }
+    return "";
+  };
+  using Router = ops::RouterParameters;
+  EXPECT_EQ(refused([](Router&) {}), "");
+  for (const std::string& message :
+       {refused([](Router& router) { router.score = Router::Score::kSoftmax; }),
+        refused([](Router& router) { router.least_sum = 1e-12; }),
+        refused([](Router& router) { router.group_score_adds_two = false; }),
+        refused([](Router& router) { router.expert_scale = router.correction; })}) {
+    EXPECT_NE(message.find("layer 1 has a router with corrected probabilities"), std::string::npos)
+        << message;
+  }
 }
 
 TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {
@@ -402,7 +414,10 @@ TEST(CudaExecutorAttribution, HasTheTermsAndHiddenStatesOfTheCpu) {
                                                                {"qwen2_moe", "", 0},
                                                                {"granitemoe", "int8", 64},
                                                                {"llama", "", 0},
-                                                               {"qwen3_moe_sparse2", "", 0}}) {
+                                                               {"qwen3_moe_sparse2", "", 0},
+                                                               {"gpt_oss", "int4", 32},
+                                                               {"glm4_moe", "", 0},
+                                                               {"glm4_moe", "int8", 64}}) {
     SCOPED_TRACE(variant.label());
     VariantFolder folder(variant);
     EngineOptions options;
@@ -431,7 +446,7 @@ TEST(CudaExecutorAttribution, HasTheTermsAndHiddenStatesOfTheCpu) {
 }
 
 TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {
-  for (const char* name : {"qwen3_moe", "granitemoe", "qwen3_moe_sparse2"}) {
+  for (const char* name : {"qwen3_moe", "granitemoe", "qwen3_moe_sparse2", "gpt_oss", "glm4_moe"}) {
     EngineOptions options;
     options.audit_level = AuditLevel::kFull;
     const ModelUnderTest model(oracle_folder(name), options);

@@ -13,6 +13,7 @@ struct Shape {
   float clip;
   FloatFormat cache, query;
   bool whole_row = false;
+  int32_t rotary_dim = 0;  // 0: all of a head
 };
 
 float read(const DeviceArray<uint8_t>& bytes, FloatFormat format, size_t i) {
@@ -36,6 +37,7 @@ void expect_portable(const Shape& shape, uint64_t seed) {
   emulator::set_seed(seed);
   Random random(static_cast<uint32_t>(seed));
   const int32_t d = shape.head_dim, tokens = 4, context = 200, blocks = 7;
+  const int32_t rotary = shape.rotary_dim == 0 ? d : shape.rotary_dim, half = rotary / 2;
   const std::vector<int32_t> positions = {0, 63, 64, 150};
   const std::vector<int32_t> sequences = {1, 0, 0, 1};
   // Blocks of two sequences of four blocks each; some entries are no block and are not read.
@@ -48,8 +50,8 @@ void expect_portable(const Shape& shape, uint64_t seed) {
   const int32_t key_width = shape.whole_row ? shape.kv_heads * d : d;
   const DeviceArray<float> query_norm(random.normals(static_cast<size_t>(query_width)));
   const DeviceArray<float> key_norm(random.normals(static_cast<size_t>(key_width)));
-  const DeviceArray<float> cos(random.normals(static_cast<size_t>(context * d / 2)));
-  const DeviceArray<float> sin(random.normals(static_cast<size_t>(context * d / 2)));
+  const DeviceArray<float> cos(random.normals(static_cast<size_t>(context * half)));
+  const DeviceArray<float> sin(random.normals(static_cast<size_t>(context * half)));
   const DeviceArray<int32_t> device_positions(positions), device_sequences(sequences);
   const auto cache_elements = static_cast<size_t>(blocks * shape.kv_heads * kKvBlock * d);
   DeviceArray<uint8_t> keys(cache_elements * static_cast<size_t>(element_bytes(shape.cache)));
@@ -64,6 +66,7 @@ void expect_portable(const Shape& shape, uint64_t seed) {
   step.norm_whole_row = shape.whole_row;
   step.eps = 1e-6f;
   step.clip = shape.clip;
+  step.rotary_dim = rotary;
   step.cos = cos.data();
   step.sin = sin.data();
   step.positions = device_positions.data();
@@ -95,8 +98,8 @@ void expect_portable(const Shape& shape, uint64_t seed) {
         for (float& value : x) value = std::clamp(value, -shape.clip, shape.clip);
       }
       if (!is_value) {
-        portable_kernels().rope(x.data(), cos.data() + position * d / 2,
-                                sin.data() + position * d / 2, d);
+        portable_kernels().rope(x.data(), cos.data() + position * half,
+                                sin.data() + position * half, rotary);
       }
       const int32_t block = tables[static_cast<size_t>(sequences[static_cast<size_t>(token)] * 5 +
                                                        position / kKvBlock)];
@@ -137,7 +140,10 @@ TEST(CudaRopeKv, HasThePortableBits) {
         Shape{5, 5, 18, true, 0.5f, f16, f32}, Shape{1, 1, 2, false, 0.7f, bf16, f16},
         Shape{8, 2, 96, true, 0, f16, bf16}, Shape{2, 1, 256, true, 1.0f, f32, f16},
         Shape{6, 3, 16, true, 0.4f, f32, f32, true}, Shape{16, 4, 90, true, 0, bf16, f16, true},
-        Shape{1, 1, 2, true, 0, f16, f32, true}}) {
+        Shape{1, 1, 2, true, 0, f16, f32, true}, Shape{4, 2, 32, false, 0, f32, f32, false, 16},
+        Shape{3, 1, 128, true, 0, bf16, f32, false, 64},
+        Shape{2, 2, 30, true, 0.4f, f16, f32, false, 2},
+        Shape{2, 1, 72, true, 0, f32, bf16, true, 70}}) {
     expect_portable(shape, ++seed);
   }
 }
@@ -154,6 +160,7 @@ TEST(CudaRopeKv, AgainstDouble) {
   const DeviceArray<int32_t> zero(std::vector<int32_t>{0});
   RopeKv step{.heads = 1, .qkv = qkv.data(), .qkv_stride = 3 * d, .query_norm = norm.data()};
   step.eps = 1e-6f;
+  step.rotary_dim = d;
   step.cos = cos.data();
   step.sin = sin.data();
   step.positions = zero.data();
@@ -184,6 +191,11 @@ TEST(CudaRopeKv, RefusesWhatItCannotDo) {
     EXPECT_EQ(rope_kv_write(step, 1, nullptr).code, kInvalidArguments);
   }
   step.cache.head_dim = 8;
+  for (const int32_t rotary_dim : {0, 3, 10}) {
+    step.rotary_dim = rotary_dim;
+    EXPECT_EQ(rope_kv_write(step, 1, nullptr).code, kInvalidArguments);
+  }
+  step.rotary_dim = 8;
   EXPECT_EQ(rope_kv_write(step, 0, nullptr).code, kInvalidArguments);
   step.cache.kv_heads = 0;
   EXPECT_EQ(rope_kv_write(step, 1, nullptr).code, kInvalidArguments);

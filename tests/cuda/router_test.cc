@@ -4,38 +4,10 @@
 
 #include <numeric>
 
-#include "tests/cuda/cuda_test_util.h"
+#include "tests/cuda/routes.h"
 
 namespace vitrine::kernels::cuda::testing {
 namespace {
-
-struct Routes {
-  Routes(int32_t tokens, int32_t n, int32_t k)
-      : ids(static_cast<size_t>(tokens * k)),
-        weights(static_cast<size_t>(tokens * k)),
-        probs(static_cast<size_t>(tokens * n)),
-        stride(2 * k + n + 3),
-        records(static_cast<size_t>(tokens * stride)) {}
-  DeviceArray<int32_t> ids;
-  DeviceArray<float> weights;
-  DeviceArray<float> probs;
-  int64_t stride;
-  DeviceArray<int32_t> records;  // [tokens, stride]: a word, ids, weights, a word, probs, a word
-
-  Router ask(const DeviceArray<float>& logits, int32_t n, int32_t k) {
-    auto* floats = reinterpret_cast<float*>(records.data());
-    return {.num_experts = n,
-            .top_k = k,
-            .logits = logits.data(),
-            .ids = ids.data(),
-            .weights = weights.data(),
-            .probs = probs.data(),
-            .record_stride = stride,
-            .record_ids = records.data() + 1,
-            .record_weights = floats + 1 + k,
-            .record_probs = floats + 2 + 2 * k};
-  }
-};
 
 void expect_portable(const std::vector<float>& logits, int32_t tokens, int32_t n, int32_t k,
                      bool normalize, bool after, uint64_t seed) {

@@ -84,12 +84,14 @@ inline std::vector<AdapterModule> block_modules(const ModelConfig& config) {
     }
     const std::string router = config.model_type == "granitemoe" ? "block_sparse_moe.router.layer"
                                : config.model_type == "mixtral"  ? "block_sparse_moe.gate"
+                               : config.model_type == "gpt_oss"  ? "mlp.router"
                                                                  : "mlp.gate";
     modules.push_back({prefix + router, config.num_experts, config.hidden_size});
     const std::vector<AdapterModule> experts = expert_modules(config, layer);
     modules.insert(modules.end(), experts.begin(), experts.end());
     if (config.shared_expert_intermediate_size > 0) {
-      add_block("mlp.shared_expert.", config.shared_expert_intermediate_size);
+      add_block(config.model_type == "glm4_moe" ? "mlp.shared_experts." : "mlp.shared_expert.",
+                config.shared_expert_intermediate_size);
     }
   }
   return modules;

@@ -96,7 +96,10 @@ void terms_kernel(Attribution of) {
     }
     for (int32_t i = 0; i < part.count; ++i) {
       float weight = weights[part.first + i];
-      if (part.gates_last && i + 1 == part.count) weight = sigmoid(weight);
+      if (i + 1 == part.count) {
+        if (part.shared == AttributionPart::Shared::kGated) weight = sigmoid(weight);
+        if (part.shared == AttributionPart::Shared::kWhole) weight = 1.0f;
+      }
       const float term = part.multiplier * (weight * dots[part.first + i]);
       *out++ = term;
       before = before + term;

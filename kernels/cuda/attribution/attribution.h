@@ -35,7 +35,13 @@ struct AttributionPart {
   int32_t first = 0;
   int32_t count = 0;  ///< of a block of experts
   float multiplier = 1;
-  bool gates_last = false;  ///< the last one's weight is the sigmoid of what is kept
+  /// How the last one counts, where it is a shared expert's.
+  enum class Shared : uint8_t {
+    kNone,   ///< it is a routed one's: by the weight that is kept
+    kGated,  ///< by the sigmoid of what is kept
+    kWhole,  ///< by 1; no weight is kept
+  };
+  Shared shared = Shared::kNone;
 };
 
 struct Attribution {

@@ -52,7 +52,7 @@ VITRINE_DEVICE void prepare_head(const RopeKv& step, Part part, int32_t head, in
   }
   sync_warp();
   if (part == Part::kValue) return;
-  const int32_t half = n / 2;
+  const int32_t half = step.rotary_dim / 2;
   const int64_t angle = static_cast<int64_t>(step.positions[token]) * half;
   for (int32_t d = lane_index(); d < half; d += kWarp) {
     const float cos = step.cos[angle + d], sin = step.sin[angle + d];
@@ -125,6 +125,9 @@ Status rope_kv_write(const RopeKv& step, int32_t tokens, Stream stream) {
   const int32_t n = step.cache.head_dim;
   if (n < 2 || n > kMaxHeadDim || n % 2 != 0) {
     return refuse("rope_kv_write: head_dim, expected an even number, at most 256");
+  }
+  if (step.rotary_dim < 2 || step.rotary_dim > n || step.rotary_dim % 2 != 0) {
+    return refuse("rope_kv_write: rotary_dim, expected an even number, at most head_dim");
   }
   const int32_t heads = step.heads + 2 * step.cache.kv_heads;
   if (step.heads < 1 || step.cache.kv_heads < 1) {

@@ -20,7 +20,8 @@ struct RopeKv {
   bool norm_whole_row = false;
   float eps = 0;
   float clip = 0;              ///< queries, keys and values to [-clip, clip]; 0: not
-  const float* cos = nullptr;  ///< [positions, head_dim / 2]
+  int32_t rotary_dim = 0;      ///< first elements of a head that are rotated: even, 2 to head_dim
+  const float* cos = nullptr;  ///< [positions, rotary_dim / 2]
   const float* sin = nullptr;
   const int32_t* positions = nullptr;  ///< [tokens]
   BlockTables blocks = {};

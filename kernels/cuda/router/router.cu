@@ -2,65 +2,16 @@
 #include "kernels/cuda/router/router.h"
 
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/router/router_block.h"
 
 namespace vitrine::kernels::cuda {
 namespace {
 
-constexpr int32_t kMaxExperts = 1024;
-constexpr int32_t kMaxChosen = kWarp;
-constexpr int kWarpsPerBlock = 4;
-
-// Lane s gets the id of slot s: k times the largest probability that is left, ties by lower id.
-// Each lane looks through its own experts again only when one of them was taken.
-VITRINE_DEVICE void choose_best(float* left, int32_t n, int32_t k, int32_t* own_id) {
-  constexpr uint32_t kNone = 0;  // below every probability's key
-  const auto best_of_lane = [&](uint32_t* key, int32_t* id) {
-    *key = kNone;
-    *id = kMaxExperts;
-    for (int32_t i = lane_index(); i < n; i += kWarp) {
-      const float prob = left[i];
-      if (prob < 0.0f) continue;                        // taken
-      const uint32_t candidate = float_bits(prob) + 1;  // probabilities order like their bits
-      if (candidate > *key) {
-        *key = candidate;
-        *id = i;
-      }
-    }
-  };
-  uint32_t key = kNone;
-  int32_t id = 0;
-  best_of_lane(&key, &id);
-  for (int32_t slot = 0; slot < k; ++slot) {
-    const uint32_t best = reduce_max(key);
-    const auto chosen = static_cast<int32_t>(
-        reduce_min(key == best ? static_cast<uint32_t>(id) : static_cast<uint32_t>(kMaxExperts)));
-    if (lane_index() == slot) *own_id = chosen;
-    if (chosen == id) {
-      left[id] = -1.0f;
-      best_of_lane(&key, &id);
-    }
-  }
-}
-
-// The tiles of one token: a route each, experts ascending. Lanes below k have the ids of their
-// slots.
-VITRINE_DEVICE void group_token(const Grouping& to, int32_t id, int32_t k) {
-  int32_t rank = 0;
-  for (int32_t slot = 0; slot < k; ++slot) rank += shuffle(id, slot) < id ? 1 : 0;
-  if (lane_index() == 0) *to.num_tiles = k;
-  if (lane_index() >= k) return;
-  to.tile_experts[rank] = id;
-  to.slot_rows[lane_index()] = rank * to.tile_rows;
-  for (int32_t row = 0; row < to.tile_rows; ++row) {
-    to.row_routes[rank * to.tile_rows + row] = row == 0 ? lane_index() : -1;
-  }
-}
-
 // A warp a token. Bytes: 4 * num_experts to read, as many again for each copy of the probabilities
 // that is asked for, 8 * top_k for ids and weights.
-VITRINE_KERNEL(kWarpsPerBlock* kWarp)
+VITRINE_KERNEL(kRouterWarps* kWarp)
 void router_kernel(Router router, int32_t tokens) {
-  const int64_t token = static_cast<int64_t>(block_x()) * kWarpsPerBlock + warp_index();
+  const int64_t token = static_cast<int64_t>(block_x()) * kRouterWarps + warp_index();
   if (token >= tokens) return;  // whole warps; no barrier of the block follows
   const int32_t n = router.num_experts;
   const int32_t k = router.top_k;
@@ -82,26 +33,20 @@ void router_kernel(Router router, int32_t tokens) {
   for (int32_t i = lane % kLanes; i < n; i += kLanes) sum = sum + probs[i];
   sum = add_lanes(sum);
   sync_warp();  // all have read what is overwritten now
+  auto* keys = reinterpret_cast<uint32_t*>(probs);
   for (int32_t i = lane; i < n; i += kWarp) {
     const float prob = probs[i] / sum;
-    probs[i] = prob;
     if (router.probs != nullptr) router.probs[token * n + i] = prob;
     if (router.record_probs != nullptr) {
       router.record_probs[token * router.record_stride + i] = prob;
     }
+    keys[i] = float_bits(prob) + 1;  // probabilities order like their bits
   }
-  sync_warp();                                    // another lane's logit is read below
-  int32_t id = lane < k ? lane : 0;               // where every probability is NaN
-  if (sum == sum) choose_best(probs, n, k, &id);  // the sum is the same in all lanes
-  float given = -1.0f;
-  if (router.forced_ids != nullptr && lane < k) {
-    const int32_t forced = router.forced_ids[token * router.forced_stride + lane];
-    if (forced >= 0) {
-      id = forced;
-      given = router.forced_weights[token * router.forced_stride + lane];
-    }
-  }
-  // The chosen probabilities were marked in shared memory: they are made again, the same way.
+  sync_warp();                                   // another lane's logit is read below
+  int32_t id = lane < k ? lane : 0;              // where every probability is NaN
+  if (sum == sum) choose_best(keys, n, k, &id);  // the sum is the same in all lanes
+  const float given = force_route(router, token, &id);
+  // In place of the chosen probabilities stand their keys: they are made again, the same way.
   const float logit = logits[id];
   float weight = exp_float(logit - max) / sum;
   if (router.softmax_after_topk) {
@@ -112,36 +57,17 @@ void router_kernel(Router router, int32_t tokens) {
     }
     weight = exp_float(logit - chosen_max);
   }
-  if (router.softmax_after_topk || router.normalize) {
-    float total = shuffle(weight, 0);
-    for (int32_t slot = 1; slot < k; ++slot) total = total + shuffle(weight, slot);
-    weight = weight / total;
-  }
-  if (given >= 0.0f) weight = given;
-  if (tokens == 1 && router.grouping.row_routes != nullptr) group_token(router.grouping, id, k);
-  if (lane >= k) return;
-  router.ids[token * k + lane] = id;
-  router.weights[token * k + lane] = weight;
-  if (router.record_ids != nullptr) router.record_ids[token * router.record_stride + lane] = id;
-  if (router.record_weights != nullptr) {
-    router.record_weights[token * router.record_stride + lane] = weight;
-  }
+  if (router.softmax_after_topk || router.normalize) weight = weight / sum_of_slots(weight, k);
+  store_routes(router, tokens, token, id, given >= 0.0f ? given : weight);
 }
 
 }  // namespace
 
 Status router_top_k(const Router& router, int32_t tokens, Stream stream) {
-  if (tokens < 1) return refuse("router: tokens, expected at least 1");
-  if (router.num_experts < 1 || router.num_experts > kMaxExperts) {
-    return refuse("router: num_experts, expected 1 to 1,024");
-  }
-  if (router.top_k < 1 || router.top_k > router.num_experts || router.top_k > kMaxChosen) {
-    return refuse("router: top_k, expected 1 to num_experts, at most 32");
-  }
-  const auto blocks = static_cast<uint32_t>(divide_up(tokens, kWarpsPerBlock));
-  const size_t shared =
-      static_cast<size_t>(2 * kWarpsPerBlock * router.num_experts) * sizeof(float);
-  return launch(router_kernel, {blocks}, kWarpsPerBlock * kWarp, shared, stream, router, tokens);
+  if (const char* why = why_bad_router(router, tokens)) return refuse(why);
+  const auto blocks = static_cast<uint32_t>(divide_up(tokens, kRouterWarps));
+  const size_t shared = static_cast<size_t>(2 * kRouterWarps * router.num_experts) * sizeof(float);
+  return launch(router_kernel, {blocks}, kRouterWarps * kWarp, shared, stream, router, tokens);
 }
 
 }  // namespace vitrine::kernels::cuda

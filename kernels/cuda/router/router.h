@@ -58,6 +58,21 @@ struct Router {
 /// Has the bits of the CPU kernels' router_top_k (docs/numerics.md, "Router").
 Status router_top_k(const Router& router, int32_t tokens, Stream stream);
 
+/// How a router by scores chooses: by sigmoid, with a correction that counts for the choice alone,
+/// among the groups whose two best experts are worth most together. Weights are scores; `probs`
+/// and record_probs are, too. softmax_after_topk is idle.
+struct RouterScores {
+  const float* correction = nullptr;  ///< [num_experts] added for the choice; null: nothing
+  int32_t groups = 1;                 ///< 1 to 64, a divisor of num_experts: consecutive experts
+  int32_t chosen_groups = 1;          ///< those that experts are chosen from: all, no limit
+  float sum_epsilon = 0;              ///< added to the sum by which `normalize` divides
+  float scale = 1;                    ///< of the weights, at the end
+};
+
+/// Has the bits of the CPU (docs/numerics.md, "Router"), where corrections are numbers.
+Status scored_router_top_k(const Router& router, const RouterScores& scores, int32_t tokens,
+                           Stream stream);
+
 constexpr int64_t most_tiles(int64_t tokens, int32_t top_k, int32_t num_experts,
                              int32_t tile_rows) {
   const int64_t total = tokens * top_k;

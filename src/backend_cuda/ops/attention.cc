@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention: norm, clamp, rotation and the write to the KV cache, then attention over it.
+#include <algorithm>
+
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
 #include "kernels/cuda/attention/attention_mma.h"
@@ -11,14 +13,22 @@ namespace {
 
 using ops::OpNode;
 
+/// Kinds of attention that no architecture of this path has.
+void refuse_others(const OpNode& node, const ops::AttentionParameters& parameters,
+                   int64_t head_dim) {
+  if (parameters.rotary_dim == 0) refuse_op(node, "does not rotate its heads");
+  if (parameters.rotates_neighbours) refuse_op(node, "rotates neighbours");
+  if (parameters.rotary_dim < head_dim && parameters.norms_whole_row) {
+    refuse_op(node, "rotates a part of heads that are normed as one row");
+  }
+  if (parameters.window > 0 && parameters.sinks.empty()) {
+    refuse_op(node, "has attention with a window and no sinks");
+  }
+}
+
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::AttentionParameters>();
-  if (parameters.rotary_dim != builder.graph().head_dim || parameters.rotates_neighbours) {
-    refuse_op(node, "rotates a part of its heads, or neighbours");
-  }
-  if (parameters.window > 0 || !parameters.sinks.empty()) {
-    refuse_op(node, "has attention with a window or sinks");
-  }
+  refuse_others(node, parameters, builder.graph().head_dim);
   // Keys and values follow the queries in the same rows (qkv.cc).
   const RowsBuffer& qkv = builder.value(node.inputs[0]);
   const RowsBuffer& keys = builder.value(node.inputs[1]);
@@ -41,6 +51,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   }
   rope.eps = static_cast<float>(parameters.eps);
   rope.clip = static_cast<float>(parameters.clip);
+  rope.rotary_dim = static_cast<int32_t>(parameters.rotary_dim);
   rope.cos = builder.rope_cos();
   rope.sin = builder.rope_sin();
   rope.cache = builder.kv()[static_cast<size_t>(node.layer)];
@@ -58,6 +69,10 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   attention.kv = rope.cache;
   attention.heads = heads;
   attention.scale = static_cast<float>(parameters.scale);
+  attention.window = static_cast<int32_t>(std::min<int64_t>(parameters.window, INT32_MAX));
+  if (!parameters.sinks.empty()) {
+    attention.sinks = builder.weights().vector({{parameters.sinks, heads}});
+  }
   attention.queries = queries;
   attention.out = out.data;
   attention.tokens = static_cast<int32_t>(builder.max_tokens());

@@ -22,7 +22,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     if (part.top_k == 0) continue;
     own.count = part.top_k + (part.has_shared ? 1 : 0);
     own.multiplier = static_cast<float>(part.multiplier);
-    own.gates_last = part.has_shared;
+    if (part.has_shared) {
+      const bool is_gated = builder.routes(part.layer).shared_gates != nullptr;
+      own.shared = is_gated ? kernels::cuda::AttributionPart::Shared::kGated
+                            : kernels::cuda::AttributionPart::Shared::kWhole;
+    }
   }
   Attribution own;
   own.hidden = residual.width;

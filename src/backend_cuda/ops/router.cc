@@ -38,12 +38,31 @@ kernels::cuda::Grouping plan_grouping(PlanBuilder& builder, const Routes& routes
   return grouping;
 }
 
+/// How a router by scores chooses; none where it goes by probabilities.
+std::optional<kernels::cuda::RouterScores> scores_of(PlanBuilder& builder, const OpNode& node,
+                                                     const ops::RouterParameters& parameters) {
+  if (!parameters.is_scored()) return std::nullopt;
+  if (parameters.score != ops::RouterParameters::Score::kSigmoid ||
+      !parameters.group_score_adds_two || parameters.least_sum > 0 ||
+      !parameters.expert_scale.empty()) {
+    refuse_op(node, "has a router with corrected probabilities, or scores of another family");
+  }
+  kernels::cuda::RouterScores scores;
+  if (!parameters.correction.empty()) {
+    scores.correction =
+        builder.weights().vector({{parameters.correction, parameters.shape.experts}});
+  }
+  scores.groups = static_cast<int32_t>(parameters.groups);
+  scores.chosen_groups = static_cast<int32_t>(parameters.chosen_groups);
+  scores.sum_epsilon = static_cast<float>(parameters.sum_epsilon);
+  scores.scale = static_cast<float>(parameters.scale);
+  return scores;
+}
+
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::RouterParameters>();
   RowsBuffer& in = builder.value(node.inputs[0]);
-  if (parameters.is_scored()) {
-    refuse_op(node, "has a router with scores, corrections or groups");
-  }
+  const std::optional<kernels::cuda::RouterScores> scores = scores_of(builder, node, parameters);
   Routes& routes = builder.routes(node.layer);
   routes.top_k = static_cast<int32_t>(parameters.shape.top_k);
   routes.experts = static_cast<int32_t>(parameters.shape.experts);
@@ -78,7 +97,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const int64_t forced = forced_route_words(builder.layout(), node.layer);
   const int64_t forced_stride = forced_route_words(builder.layout(), builder.graph().num_layers);
   builder.add(
-      [router, record, forced, forced_stride](const StepMemory& memory, Stream stream) {
+      [router, scores, record, forced, forced_stride](const StepMemory& memory, Stream stream) {
         kernels::cuda::Router own = router;
         auto* floats = reinterpret_cast<float*>(memory.token_records);
         if (record.expert_ids >= 0) {
@@ -91,9 +110,12 @@ void plan(PlanBuilder& builder, const OpNode& node) {
           own.forced_weights = reinterpret_cast<const float*>(own.forced_ids + own.top_k);
           own.forced_stride = forced_stride;
         }
+        if (scores) {
+          return kernels::cuda::scored_router_top_k(own, *scores, memory.shape.tokens, stream);
+        }
         return kernels::cuda::router_top_k(own, memory.shape.tokens, stream);
       },
-      "softmax+top_k");
+      scores ? "scores+top_k" : "softmax+top_k");
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "router", .plan = plan}));
