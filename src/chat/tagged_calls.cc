@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tagged_output.h"
 
@@ -171,9 +172,59 @@ bool CallText::take_until(std::string_view literal, std::span<const std::string_
 }
 
 struct ToolTypes::Tables {
-  /// Function → argument → its schema's "type", null where it has none.
-  std::map<std::string, std::map<std::string, Json>, std::less<>> functions;
+  /// Function → argument → the JSON types that its schema allows.
+  std::map<std::string, std::map<std::string, std::set<std::string>>, std::less<>> functions;
 };
+
+namespace {
+
+constexpr int kMaxSchemaDepth = 16;
+
+Json member(const Json& json, const char* name) {
+  return json.is_object() && json.contains(name) ? json[name] : Json();
+}
+
+/// A value's type as schemas name it; whole numbers are integers.
+std::string type_of(const Json& value) {
+  return value.is_number_integer() ? "integer" : value.type_name();
+}
+
+/// The types that a schema allows; none where it leaves them open.
+std::set<std::string> types_of(const Json& schema, int depth = 0) {
+  std::set<std::string> types;
+  const auto list = [&](const char* name) {
+    const Json found = member(schema, name);
+    return found.is_array() ? found : Json::array();
+  };
+  const Json type = member(schema, "type");
+  if (type.is_string()) types.insert(type.get<std::string>());
+  for (const Json& name : list("type")) {
+    if (name.is_string()) types.insert(name.get<std::string>());
+  }
+  if (types.empty()) {
+    for (const Json& value : list("enum")) types.insert(type_of(value));
+    if (schema.is_object() && schema.contains("const")) types.insert(type_of(schema["const"]));
+  }
+  for (const char* choice : {"anyOf", "oneOf"}) {
+    if (!types.empty() || depth == kMaxSchemaDepth) break;
+    for (const Json& one : list(choice)) {
+      const std::set<std::string> own = types_of(one, depth + 1);
+      if (own.empty()) return {};
+      types.insert(own.begin(), own.end());
+    }
+  }
+  // OpenAPI's spelling.
+  if (!types.empty() && member(schema, "nullable") == true) types.insert("null");
+  return types;
+}
+
+/// Whether a JSON text is a value of one of the types.
+bool is_one_of(std::string_view json, const std::set<std::string>& types) {
+  const Json value = Json::parse(json, nullptr, false);
+  return types.contains(type_of(value)) || (value.is_number() && types.contains("number"));
+}
+
+}  // namespace
 
 ToolTypes::ToolTypes(std::string_view tools_json) {
   auto tables = std::make_unique<Tables>();
@@ -183,16 +234,13 @@ ToolTypes::ToolTypes(std::string_view tools_json) {
       throw Error(ErrorKind::kInvalidArgument,
                   "the tools of a conversation are no JSON array; expected a list of functions");
     }
-    const auto member = [](const Json& json, const char* name) -> Json {
-      return json.is_object() && json.contains(name) ? json[name] : Json();
-    };
     for (const Json& tool : tools) {
       const Json function = member(tool, "function").is_object() ? member(tool, "function") : tool;
       const Json name = member(function, "name");
       const Json properties = member(member(function, "parameters"), "properties");
       if (!name.is_string() || !properties.is_object()) continue;
       for (const auto& [argument, schema] : properties.items()) {
-        tables->functions[name.get<std::string>()][argument] = member(schema, "type");
+        tables->functions[name.get<std::string>()][argument] = types_of(schema);
       }
     }
   }
@@ -203,22 +251,22 @@ ToolTypes::~ToolTypes() = default;
 
 std::string ToolTypes::argument(std::string_view function, std::string_view name,
                                 std::string_view text) const {
-  Json type;
+  std::set<std::string> types;
   const auto found = tables_->functions.find(function);
   if (found != tables_->functions.end()) {
     const auto entry = found->second.find(std::string(name));
-    if (entry != found->second.end()) type = entry->second;
+    if (entry != found->second.end()) types = entry->second;
   }
-  const std::string_view bare = trim_space(text);
-  if (type != "string") {
-    // As Python writes them: templates do, and so do models.
-    constexpr std::pair<std::string_view, std::string_view> kPython[] = {
-        {"True", "true"}, {"False", "false"}, {"None", "null"}};
-    for (const auto& [python, json] : kPython) {
-      if (bare == python) return std::string(json);
-    }
-    if (!bare.starts_with('"') && is_json(bare)) return std::string(bare);
+  std::string_view bare = trim_space(text);
+  // As Python writes them: templates do, and so do models.
+  constexpr std::pair<std::string_view, std::string_view> kPython[] = {
+      {"True", "true"}, {"False", "false"}, {"None", "null"}};
+  for (const auto& [python, json] : kPython) {
+    if (bare == python) bare = json;
   }
+  const bool is_value = !bare.starts_with('"') && is_json(bare);
+  // Where a text is allowed, too, what reads as another value is that only if it is one allowed.
+  if (is_value && (!types.contains("string") || is_one_of(bare, types))) return std::string(bare);
   return json_text(text);
 }
 

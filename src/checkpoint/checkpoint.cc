@@ -155,7 +155,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   impl->config_json = read_text_file(impl->config_path, kMaxConfigBytes);
   const nlohmann::json config = parse_json_object(impl->config_json, impl->config_path);
   const checkpoint::Fields fields(config, impl->config_path);
-  if (const auto quantization = fields.object("quantization_config")) {
+  if (const auto quantization = checkpoint::quantization_fields(fields)) {
     impl->quantization.emplace(*quantization);
   }
   const std::string generation_path = folder + "/generation_config.json";

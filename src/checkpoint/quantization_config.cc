@@ -156,8 +156,9 @@ void QuantizationConfig::read_fp8(const Fields& fields) {
   if (fields.find("weight_block_size") != nullptr) {
     const std::vector<int64_t> block = fields.integers("weight_block_size", 1, 1 << 20, 2);
     read_block(fields, "weight_block_size", block, scheme);
-    float_scale_suffix_ = ".weight_scale_inv";
   }
+  float_scale_suffixes_ = {".weight_scale_inv"};
+  if (scheme.group_size == 0) float_scale_suffixes_.emplace_back(".weight_scale");
   // Which modules are of another type shows in their tensors.
   targets_.push_back({NamePattern("Linear", fields.place()), scheme});
 }

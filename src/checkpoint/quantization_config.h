@@ -41,8 +41,8 @@ class QuantizationConfig {
   /// What applies to a linear module of that name. As compressed-tensors decides: ignored modules
   /// first, then exact names, then expressions, then the class "Linear".
   std::optional<QuantizedModule> find(std::string_view module_name) const;
-  /// How the name of a tensor of 8-bit floats' scales ends.
-  std::string_view float_scale_suffix() const { return float_scale_suffix_; }
+  /// How the name of a tensor of 8-bit floats' scales may end; the first is the usual one.
+  const std::vector<std::string>& float_scale_suffixes() const { return float_scale_suffixes_; }
 
  private:
   struct Target {
@@ -54,7 +54,7 @@ class QuantizationConfig {
 
   std::vector<NamePattern> ignore_;
   std::vector<Target> targets_;
-  std::string_view float_scale_suffix_ = ".weight_scale";
+  std::vector<std::string> float_scale_suffixes_ = {".weight_scale"};
 };
 
 }  // namespace vitrine::checkpoint

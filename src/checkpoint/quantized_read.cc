@@ -2,6 +2,7 @@
 // Reading quantized modules. `pack-quantized`: {base}.weight_packed, {base}.weight_scale,
 // {base}.weight_shape, and of asymmetric ones {base}.weight_zero_point. 8-bit floats: {base}.weight
 // and {base}.weight_scale or {base}.weight_scale_inv.
+#include <algorithm>
 #include <cmath>
 
 #include "checkpoint_impl.h"
@@ -172,8 +173,10 @@ std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
                    impl_->config_path + " says otherwise; expected what its format says");
   }
   if (is_float8) {
-    const TensorInfo& scale =
-        require(base + std::string(impl_->quantization->float_scale_suffix()));
+    const std::vector<std::string>& suffixes = impl_->quantization->float_scale_suffixes();
+    const auto own = std::ranges::find_if(
+        suffixes, [&](const std::string& suffix) { return find(base + suffix) != nullptr; });
+    const TensorInfo& scale = require(base + (own == suffixes.end() ? suffixes.front() : *own));
     return find_floats(*packed, scale, *scheme, file);
   }
   for (const char* suffix : {".weight_zero_point", ".weight_g_idx", ".weight_global_scale"}) {

@@ -2,6 +2,7 @@
 #include "wrapper.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -14,9 +15,16 @@ namespace {
 
 constexpr std::string_view kTextConfig = "text_config";
 
-/// Types of wrappers, none of which is a text model's.
-constexpr std::string_view kWrappers[] = {"gemma4",   "kimi_k25", "llama4",
-                                          "mistral3", "qwen3_5",  "qwen3_5_moe"};
+/// Types of wrappers, none of which is a text model's, and of the text models that they have where
+/// the text part does not say.
+struct Wrapper {
+  std::string_view type, text_type;
+};
+constexpr Wrapper kWrappers[] = {
+    {"gemma4", "gemma4_text"},       {"kimi_k25", "deepseek_v3"},
+    {"llama4", "llama4_text"},       {"mistral3", "mistral"},
+    {"qwen3_5", "qwen3_5_text"},     {"qwen3_5_moe", "qwen3_5_moe_text"},
+};
 
 struct Rename {
   std::string_view from, to;
@@ -33,23 +41,37 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
   const Fields fields(config, place);
   const std::string type = fields.string("model_type").value_or("");
   const auto text = fields.object(kTextConfig);
+  const Wrapper* const wrapper = std::ranges::find(kWrappers, type, &Wrapper::type);
   if (!text) {
     // A config of a text model may have the wrapper's name; what is neither lacks its sizes.
-    if (std::ranges::find(kWrappers, type) != std::end(kWrappers) &&
-        fields.find("hidden_size") == nullptr) {
+    if (wrapper != std::end(kWrappers) && fields.find("hidden_size") == nullptr) {
       fields.bad(kTextConfig, "the fields of the text model in " + quote_text(type));
     }
-    return {std::move(config), place};
+    return {std::move(config), place, /*is_wrapped=*/false};
   }
-  TextConfig result{*fields.find(kTextConfig), place + ": text_config"};
-  if (text->find("model_type") == nullptr) result.fields["model_type"] = type + "_text";
-  for (const char* name : {"dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id",
-                           "bos_token_id", "architectures"}) {
+  TextConfig result{*fields.find(kTextConfig), place + ": text_config", /*is_wrapped=*/true};
+  if (text->find("model_type") == nullptr) {
+    result.fields["model_type"] =
+        wrapper == std::end(kWrappers) ? type + "_text" : std::string(wrapper->text_type);
+  }
+  for (const char* name : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id",
+                           "architectures"}) {
     const nlohmann::json* own = text->find(name);
     const nlohmann::json* outer = fields.find(name);
     if (own == nullptr && outer != nullptr) result.fields[name] = *outer;
   }
+  // The head is the wrapper's, and so is the word on it.
+  constexpr const char* kTied = "tie_word_embeddings";
+  if (const nlohmann::json* outer = fields.find(kTied)) result.fields[kTied] = *outer;
   return result;
+}
+
+std::optional<Fields> quantization_fields(const Fields& config) {
+  constexpr std::string_view kQuantization = "quantization_config";
+  auto found = config.object(kQuantization);
+  if (found) return found;
+  const auto text = config.object(kTextConfig);
+  return text ? text->object(kQuantization) : std::nullopt;
 }
 
 void rename_text_tensors(std::vector<TensorInfo>& tensors, const std::vector<std::string>& paths) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fields.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine::checkpoint {
@@ -14,11 +16,16 @@ namespace vitrine::checkpoint {
 struct TextConfig {
   nlohmann::json fields;
   std::string place;
+  bool is_wrapped = false;  ///< They stood in a wrapper's `text_config`.
 };
 
 /// The `text_config` of a wrapper, with what it leaves to the wrapper; else the config itself.
 /// Throws kBadFile for a wrapper without one.
 TextConfig text_config(nlohmann::json config, const std::string& place);
+
+/// The `quantization_config` of a config, or the one in its `text_config` (Kimi K2.5); nothing
+/// where there is neither. Throws kBadFile for one that is no object.
+std::optional<Fields> quantization_fields(const Fields& config);
 
 /// Gives tensors of a wrapper's text model the names that they have in a folder of that model
 /// alone: "model.language_model.norm.weight" and "language_model.model.norm.weight" become

@@ -81,6 +81,45 @@ TEST(ChatOutput, BareTextIsWhatItsSchemaSays) {
             R"({"a": "5", "b": 5})");
 }
 
+TEST(ChatOutput, BareTextIsOneOfTheTypesThatItsSchemaAllows) {
+  const struct {
+    const char *schema, *text, *json;
+  } cases[] = {
+      {R"({"type": "string"})", "true", R"("true")"},
+      {R"({"type": "string"})", "None", R"("None")"},
+      {R"({"type": "integer"})", " 5 ", "5"},
+      {R"({"type": "integer"})", "five", R"("five")"},
+      {R"({"type": "boolean"})", "True", "true"},
+      {R"({"type": ["string", "null"]})", "null", "null"},
+      {R"({"type": ["string", "null"]})", "None", "null"},
+      {R"({"type": ["string", "null"]})", "5", R"("5")"},
+      {R"({"type": ["string", "integer"]})", "5", "5"},
+      {R"({"type": ["string", "integer"]})", "5.5", R"("5.5")"},
+      {R"({"type": ["string", "number"]})", "5", "5"},
+      {R"({"anyOf": [{"type": "string"}, {"type": "object"}]})", R"({"a": 1})", R"({"a": 1})"},
+      {R"({"anyOf": [{"type": "string"}, {"type": "object"}]})", "[1]", R"("[1]")"},
+      {R"({"oneOf": [{"type": "string"}, {"$ref": "#/x"}]})", "7", "7"},
+      {R"({"enum": ["1", "2"]})", "1", R"("1")"},
+      {R"({"enum": ["1", 2, null]})", "2", "2"},
+      {R"({"enum": ["1", 2, null]})", "1", "1"},
+      {R"({"const": "0"})", "0", R"("0")"},
+      {R"({"type": "string", "nullable": true})", "null", "null"},
+      {R"({"description": "anything"})", "5", "5"},
+      {R"({"description": "anything"})", R"("5")", R"("\"5\"")"},
+      {R"(true)", "5", "5"},
+      {R"({"type": 7, "anyOf": 3, "enum": "x"})", "5", "5"},
+  };
+  for (const auto& [schema, text, json] : cases) {
+    const std::string tools = R"([{"name": "f", "parameters": {"properties": {"a": )" +
+                              std::string(schema) + "}}}]";
+    const std::string call = "<tool_call>f<arg_key>a</arg_key><arg_value>" + std::string(text) +
+                             "</arg_value></tool_call>";
+    EXPECT_EQ(take_apart("glm", call, {.tools_json = tools}).tool_calls.at(0).arguments,
+              R"({"a": )" + std::string(json) + "}")
+        << schema << " " << text;
+  }
+}
+
 TEST(ChatOutput, AnswersBecomeMessages) {
   ChatAnswer answer;
   answer.content = "a \"b\" \xff";

@@ -133,6 +133,7 @@ TEST_F(Float8Test, ReadsEveryArrangementOfScales) {
       blocks);
   expect_weights(open_with(fine_grained({2, 256}), {3, 2}, "weight_scale_inv"), blocks);
   expect_weights(open_with(fine_grained(nullptr), {}), one);
+  expect_weights(open_with(fine_grained(nullptr), {}, "weight_scale_inv"), one);
 }
 
 TEST_F(Float8Test, SaysHowAModuleIsStored) {

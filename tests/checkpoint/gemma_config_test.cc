@@ -147,6 +147,75 @@ TEST(Wrappers, ReadTheTextModel) {
                                {"config.json: text_config", "'head_dim' is 15"}));
 }
 
+TEST(Wrappers, NameTheirTextModelWhereItDoesNot) {
+  for (const auto& [type, text_type] : {std::pair{"kimi_k25", "deepseek_v3"},
+                                        {"mistral3", "mistral"},
+                                        {"qwen3_5_moe", "qwen3_5_moe_text"}}) {
+    json text = json::parse(testing::small_config());
+    text.erase("model_type");
+    text.update({{"kv_lora_rank", 32},
+                 {"qk_nope_head_dim", 24},
+                 {"qk_rope_head_dim", 16},
+                 {"v_head_dim", 20},
+                 {"num_key_value_heads", 4},
+                 {"layer_types", nullptr},
+                 {"full_attention_interval", 1}});
+    const ModelConfig config = parse({{"model_type", type}, {"text_config", text}});
+    EXPECT_EQ(config.model_type, text_type);
+    for (const json& broken : {json(nullptr), json(3), json::array(), json("x")}) {
+      const Error error =
+          error_of([&] { parse({{"model_type", type}, {"text_config", broken}}); });
+      EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+      EXPECT_TRUE(is_one_line_with(error, {"config.json", "'text_config'", "expected"}))
+          << error.what();
+    }
+  }
+}
+
+TEST(Wrappers, SayWhetherTheHeadIsTheEmbeddingUnlessAFileHasOne) {
+  const auto is_tied = [](const json& outer, const json& inner, const std::string& tensor) {
+    json text = json::parse(testing::small_config());
+    text["tie_word_embeddings"] = inner;
+    const testing::TemporaryFolder folder;
+    testing::write_bytes(folder / "config.json", json{{"model_type", "mistral3"},
+                                                      {"tie_word_embeddings", outer},
+                                                      {"text_config", text}}
+                                                     .dump());
+    testing::write_bytes(folder / "model.safetensors",
+                         testing::safetensors_bytes("{\"" + tensor +
+                                                        "\": {\"dtype\": \"F32\", \"shape\": "
+                                                        "[1], \"data_offsets\": [0, 4]}}",
+                                                    4));
+    return parse_model_config(Checkpoint::open(folder.path())).tie_word_embeddings;
+  };
+  const std::string head = "language_model.lm_head.weight", other = "language_model.model.a";
+  EXPECT_TRUE(is_tied(true, false, other));
+  EXPECT_TRUE(is_tied(nullptr, true, other));
+  EXPECT_FALSE(is_tied(false, true, other));
+  EXPECT_FALSE(is_tied(nullptr, false, other));
+  EXPECT_FALSE(is_tied(true, true, head));
+}
+
+TEST(Wrappers, MayQuantizeTheirTextModelAlone) {
+  const testing::TemporaryFolder folder;
+  json config = {{"model_type", "kimi_k25"},
+                 {"text_config", json::parse(testing::small_config())}};
+  const auto open = [&] {
+    testing::write_bytes(folder / "config.json", config.dump());
+    testing::write_bytes(folder / "model.safetensors", testing::safetensors_bytes("{}", 0));
+    return Checkpoint::open(folder.path());
+  };
+  EXPECT_FALSE(open().is_quantized());
+  config["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
+  EXPECT_TRUE(open().is_quantized());
+  config["text_config"]["quantization_config"] = {{"quant_method", "awq"}};
+  EXPECT_TRUE(is_one_line_with(
+      error_of(open), {"config.json: text_config: quantization_config", "'quant_method'", "'awq'"}));
+  config["text_config"]["quantization_config"] = 4;
+  EXPECT_TRUE(is_one_line_with(error_of(open), {"config.json: text_config",
+                                                "'quantization_config' is 4", "expected"}));
+}
+
 TEST(Wrappers, GiveTensorsTheirNamesInATextModel) {
   const auto open = [](const std::string& header) {
     const testing::TemporaryFolder folder;

@@ -41,13 +41,13 @@ transformers.utils.logging.disable_progress_bar()
 torch.set_num_threads(1)
 
 
-def vitrine_answer(folder, tokens, kernels, rope_frequencies="f32"):
+def vitrine_answer(folder, tokens, kernels, rope_frequencies="f32", options=()):
     with tempfile.TemporaryDirectory() as scratch:
         ids, out = pathlib.Path(scratch, "ids.json"), pathlib.Path(scratch, "out.json")
         ids.write_text(json.dumps(tokens))
         result = subprocess.run(
             [VITRINE, "score", str(folder), "--tokens", str(ids), "--out", str(out),
-             "--kernels", kernels, "--threads", "1", "--rope-frequencies", rope_frequencies],
+             "--kernels", kernels, "--threads", "1", "--rope-frequencies", rope_frequencies, *options],
             capture_output=True, text=True, timeout=120, check=False)
         if result.returncode != 0:
             raise AssertionError(f"{folder}, {kernels}: {result.stderr.strip()}")
