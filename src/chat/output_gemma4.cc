@@ -36,6 +36,7 @@ class GemmaValues {
     value = trim_space(text_.rest().substr(0, end));
     if (value.empty()) return false;
     text_.remove(end);
+    if (value == "None") value = "null";  // as templates write it
     json += is_json(value) ? std::string(value) : json_text(value);
     return true;
   }

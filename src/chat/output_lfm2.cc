@@ -2,6 +2,8 @@
 // LFM2 and LFM2.5, which write calls as Python does:
 //
 //   <|tool_call_start|>[f(x='text', y=[1, True]), g()]<|tool_call_end|>
+//
+// and, where they are asked for it, as a list of JSON objects.
 #include <algorithm>
 
 #include "tagged_output.h"
@@ -133,10 +135,13 @@ bool read_python_call(CallText& rest, ToolCall& call) {
   return true;
 }
 
-CallRead read_python_calls(std::string_view text, const ToolTypes&, std::vector<ToolCall>& calls) {
+CallRead read_python_calls(std::string_view text, const ToolTypes& tools,
+                           std::vector<ToolCall>& calls) {
   CallText rest(text);
   rest.skip_space();
   if (!rest.take("[")) return rest.failure();
+  rest.skip_space();
+  if (rest.rest().starts_with('{')) return read_json_calls(text, tools, calls);
   for (bool is_first = true;; is_first = false) {
     rest.skip_space();
     if (rest.take("]")) break;

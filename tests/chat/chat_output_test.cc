@@ -110,8 +110,8 @@ TEST(ChatOutput, BareTextIsOneOfTheTypesThatItsSchemaAllows) {
       {R"({"type": 7, "anyOf": 3, "enum": "x"})", "5", "5"},
   };
   for (const auto& [schema, text, json] : cases) {
-    const std::string tools = R"([{"name": "f", "parameters": {"properties": {"a": )" +
-                              std::string(schema) + "}}}]";
+    const std::string tools =
+        R"([{"name": "f", "parameters": {"properties": {"a": )" + std::string(schema) + "}}}]";
     const std::string call = "<tool_call>f<arg_key>a</arg_key><arg_value>" + std::string(text) +
                              "</arg_value></tool_call>";
     EXPECT_EQ(take_apart("glm", call, {.tools_json = tools}).tool_calls.at(0).arguments,
