@@ -40,6 +40,11 @@ int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufM
   if (key_length <= rotary) {
     metadata.bad(key_name, "more than the " + std::to_string(rotary) + " rotated elements");
   }
+  for (const auto& [name, length] :
+       {std::pair{"attention.key_length", latent + rotary}, {"attention.value_length", latent}}) {
+    if (!key || !value || width(name).value_or(length) == length) continue;
+    metadata.bad(prefix + name, std::to_string(length) + ", of the latent that is stored");
+  }
   config["qk_nope_head_dim"] = key_length - rotary;
   config["v_head_dim"] =
       value ? *value : metadata.required_integer(prefix + "attention.value_length", 1, kMaxWidth);

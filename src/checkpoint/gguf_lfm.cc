@@ -22,7 +22,8 @@ int64_t write_convolutions(const GgufArchitecture& architecture, const GgufMetad
   }
   if (kv_heads == 0) metadata.unsupported(heads_key, "heads in a layer or more");
   config["layer_types"] = std::move(types);
-  config["conv_L_cache"] = metadata.required_integer(prefix + "shortconv.l_cache", 1, kMaxWidth);
+  config["conv_L_cache"] =
+      metadata.required_integer(prefix + "shortconv.l_cache", 2, kMaxLinearTaps);
   config["conv_bias"] = false;
   config["norm_eps"] = config["rms_norm_eps"];
   config["num_dense_layers"] = 0;  // the tensors say which layers are dense

@@ -121,6 +121,11 @@ std::optional<int64_t> GgufMetadata::uniform_integer(std::string_view key, int64
                            array.element_type == GgufType::kU64 ||
                            array.element_type == GgufType::kI64;
   if (!is_integral || array.count == 0) bad(key, "an integer of " + range_text(low, high));
+  const std::string block_count = std::string(key.substr(0, key.find('.'))) + ".block_count";
+  const auto layers = integer(block_count, 1, INT64_MAX);
+  if (layers && array.count != static_cast<uint64_t>(*layers)) {
+    bad(key, "a number for each of the " + std::to_string(*layers) + " layers");
+  }
   const int64_t first = array.integer(0);
   for (uint64_t i = 0; i < array.count; ++i) {
     if (array.integer(i) != first) unsupported(key, "the same number in every layer");

@@ -32,17 +32,21 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-void require_latent_room(const ModelConfig& config) {
-  const auto require = [](std::string_view what, int64_t found, int64_t most) {
+/// What the fused kernels of a CPU have room for; `head_dim`: of the widest heads.
+void require_head_room(const Checkpoint& checkpoint, const ModelConfig& config, int64_t head_dim) {
+  const auto require = [&](std::string_view what, int64_t found, int64_t most) {
     if (found <= most) return;
-    throw Error(ErrorKind::kUnsupported, std::string(what) + " is " + std::to_string(found) +
-                                             "; the fused kernels take at most " +
-                                             std::to_string(most) + "; use --kernels reference");
+    throw Error(ErrorKind::kUnsupported, checkpoint.config_name() + ": " + std::string(what) +
+                                             " is " + std::to_string(found) +
+                                             "; expected at most " + std::to_string(most) +
+                                             ", which the fused kernels take, or --kernels "
+                                             "reference");
   };
-  require("the model's latent attention: kv_lora_rank", config.kv_lora_rank,
-          kernels::kMaxLatentValue);
-  require("the model's latent attention: kv_lora_rank + qk_rope_head_dim",
-          config.stored_key_width(), kernels::kMaxLatentKey);
+  if (!config.is_latent()) {
+    return require("'head_dim', the width of an attention head,", head_dim, kernels::kMaxHeadDim);
+  }
+  require("'kv_lora_rank'", config.kv_lora_rank, kernels::kMaxLatentValue);
+  require("'kv_lora_rank' + 'qk_rope_head_dim'", config.stored_key_width(), kernels::kMaxLatentKey);
 }
 
 // Ascending, none twice.
@@ -131,15 +135,9 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   resolve_kv_codecs(options, checkpoint, graph.num_layers);
   const bool is_fused_cpu =
       options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused;
-  if (is_fused_cpu && graph.value_dim > 0) require_latent_room(config);
   int64_t head_dim = graph.head_dim;
   for (const ops::KvShape& shape : graph.kv_shapes) head_dim = std::max(head_dim, shape.head_dim);
-  if (is_fused_cpu && graph.value_dim == 0 && head_dim > kernels::kMaxHeadDim) {
-    throw Error(ErrorKind::kUnsupported,
-                "the model's attention heads have " + std::to_string(head_dim) +
-                    " elements; the fused kernels take at most " +
-                    std::to_string(kernels::kMaxHeadDim) + "; use --kernels reference");
-  }
+  if (is_fused_cpu) require_head_room(checkpoint, config, head_dim);
   if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
     throw Error(
         ErrorKind::kUnsupported,

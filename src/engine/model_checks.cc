@@ -32,18 +32,28 @@ bool has_packed_blocks(const Checkpoint& checkpoint) {
   });
 }
 
-void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
-  constexpr std::string_view kPrefix = "model.layers.";
+void require_no_surplus(const Checkpoint& checkpoint, const ModelConfig& config) {
+  constexpr std::string_view kPrefix = "model.layers.", kExperts = ".experts.";
+  const auto refuse = [&](const std::string& what, int64_t count, const TensorInfo& info) {
+    throw Error(ErrorKind::kBadFile, checkpoint.config_name() + ": " + what + " is " +
+                                         std::to_string(count) + ", but the weight files hold '" +
+                                         info.name + "'; expected the config of this model");
+  };
   for (const TensorInfo& info : checkpoint.tensors()) {
     if (!info.name.starts_with(kPrefix)) continue;
-    int64_t layer = -1;
-    const char* end = info.name.data() + info.name.size();
-    std::from_chars(info.name.data() + kPrefix.size(), end, layer);
-    if (layer < config.num_layers + config.num_draft_layers) continue;
-    throw Error(ErrorKind::kBadFile, checkpoint.config_name() + ": field 'num_hidden_layers' is " +
-                                         std::to_string(config.num_layers) +
-                                         ", but the weight files hold '" + info.name +
-                                         "'; expected the config of this model");
+    const auto number_at = [&](size_t begin) {
+      int64_t number = -1;
+      std::from_chars(info.name.data() + begin, info.name.data() + info.name.size(), number);
+      return number;
+    };
+    if (number_at(kPrefix.size()) >= config.num_layers + config.num_draft_layers) {
+      refuse("field 'num_hidden_layers'", config.num_layers, info);
+    }
+    const size_t experts = info.name.find(kExperts);
+    if (experts != std::string::npos && config.num_experts > 0 &&
+        number_at(experts + kExperts.size()) >= config.num_experts) {
+      refuse("the number of experts", config.num_experts, info);
+    }
   }
 }
 

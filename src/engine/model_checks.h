@@ -11,9 +11,9 @@
 
 namespace vitrine::engine {
 
-/// A config with fewer layers than the files have is another model's, or was edited. Throws
-/// kBadFile.
-void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config);
+/// A config with fewer layers or experts than the files have is another model's, or was edited.
+/// Throws kBadFile.
+void require_no_surplus(const Checkpoint& checkpoint, const ModelConfig& config);
 
 /// A GGUF file has matrices that are multiplied as the integers that they are.
 bool has_packed_blocks(const Checkpoint& checkpoint);

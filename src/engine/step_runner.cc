@@ -42,7 +42,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       next_step_(config_.vocab_size, options_.max_context),
       trees_(pool_) {
   using Reading = LoadRequest::Reading;
-  require_no_further_layer(checkpoint_, config_);
+  require_no_surplus(checkpoint_, config_);
   const bool is_fused_cpu =
       options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
   if (!options_.adapters.empty()) adapters_.emplace(options_.adapters, graph_, is_fused_cpu);

@@ -104,7 +104,7 @@ TEST_F(GgufLfmTest, RefusesWhatCannotBe) {
   const std::string taps = "lfm2moe.shortconv.l_cache";
   expect_error(taps, "", "shortconv.l_cache");
   expect_error(taps, gguf_u32(taps, 0), "shortconv.l_cache");
-  expect_error(taps, gguf_u32(taps, 1), "conv_L_cache");
+  expect_error(taps, gguf_u32(taps, 1), "shortconv.l_cache' is 1");
   expect_error("lfm2moe.expert_gating_func", gguf_u32("lfm2moe.expert_gating_func", 1), "sigmoid",
                ErrorKind::kUnsupported);
 }
