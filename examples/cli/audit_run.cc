@@ -75,7 +75,10 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
   const std::filesystem::path folder = model.empty() ? header.model_path : model;
   std::error_code error;
   const bool is_gguf = std::filesystem::is_regular_file(folder, error);
-  const std::filesystem::path file = is_gguf ? folder : folder / "tokenizer.json";
+  std::filesystem::path file = is_gguf ? folder : folder / "tokenizer.json";
+  for (const char* name : {"tekken.json", "tiktoken.model"}) {  // read where there is no such file
+    if (!std::filesystem::is_regular_file(file, error)) file = folder / name;
+  }
   if (!std::filesystem::is_regular_file(file, error)) {
     if (!model.empty()) refuse(fmt::format("--model {}: there is no tokenizer.json", model));
     return nullptr;
@@ -92,9 +95,9 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
     }
     return nullptr;
   }
-  if (is_gguf) {
+  if (file.filename() != "tokenizer.json") {
     return std::make_shared<vitrine::Tokenizer>(
-        open_tokenizer(vitrine::Checkpoint::open(file.string())));
+        open_tokenizer(vitrine::Checkpoint::open(folder.string())));
   }
   return std::make_shared<vitrine::Tokenizer>(vitrine::Tokenizer::from_file(file.string()));
 }

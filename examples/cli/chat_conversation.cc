@@ -31,7 +31,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
       config_(vitrine::parse_model_config(checkpoint_)),
       tokenizer_(open_tokenizer(checkpoint_, config_)),
       chat_(open_chat_template(checkpoint_, arguments.chat_prompt)) {
-  arguments.sampling.take_defaults(vitrine::generation_defaults(checkpoint_));
+  arguments.sampling.take_defaults(checkpoint_);
   arguments.sampling.resolve_tokens(tokenizer_, config_.vocab_size);
   if (arguments.chat_prompt.has_system()) system_ = arguments.chat_prompt.system;
   // What the template or the session refuses fails before the weights are read.

@@ -133,7 +133,7 @@ GenerateRequest::GenerateRequest(GenerateArguments& arguments, vitrine::EngineOp
       config(vitrine::parse_model_config(checkpoint)),
       tokenizer(vitrine::open_tokenizer(checkpoint, config)),
       engine(std::move(options)) {
-  arguments.sampling.take_defaults(vitrine::generation_defaults(checkpoint));
+  arguments.sampling.take_defaults(checkpoint);
   arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
   arguments.sampling.note_explanation();
   read_prompt(arguments);

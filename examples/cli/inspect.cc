@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -66,6 +67,32 @@ bool sees_or_hears(const vitrine::TensorInfo& tensor) {
   return false;
 }
 
+/// True for a tensor that only drafts: of layers behind the model's last one, or named so.
+bool drafts(const vitrine::TensorInfo& tensor, const vitrine::ModelConfig& config) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const std::string_view name = tensor.name;
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp")) return true;
+  if (!name.starts_with(kLayers)) return false;
+  int64_t layer = -1;
+  const char* const begin = name.data() + kLayers.size();
+  std::from_chars(begin, name.data() + name.size(), layer);
+  return layer >= config.num_layers;
+}
+
+/// Tensors that a model runs without, by what they are for.
+std::map<std::string, Totals> unused_tensors(const vitrine::Checkpoint& checkpoint,
+                                             const vitrine::ModelConfig& config) {
+  std::map<std::string, Totals> unused;
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    const bool is_seeing = sees_or_hears(tensor);
+    if (!is_seeing && !drafts(tensor, config)) continue;
+    Totals& totals = unused[is_seeing ? "vision and audio" : "drafting"];
+    ++totals.count;
+    totals.bytes += tensor.stored_bytes;
+  }
+  return unused;
+}
+
 std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
                        const vitrine::ModelConfig& config, const vitrine::ModelPlan& made) {
   const vitrine::ModelSummary& model = made.summary;
@@ -96,12 +123,7 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   line("parameters",
        fmt::format("{:.1f} million", static_cast<double>(model.num_parameters) / 1e6));
   std::map<std::string, Totals> by_dtype;
-  Totals unused;
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
-    if (sees_or_hears(tensor)) {
-      ++unused.count;
-      unused.bytes += tensor.stored_bytes;
-    }
     Totals& totals = by_dtype[std::string(tensor.storage_name())];
     ++totals.count;
     totals.bytes += tensor.stored_bytes;
@@ -109,9 +131,9 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   for (const auto& [dtype, totals] : by_dtype) {
     line("tensors", fmt::format("{:>5} {:<8}{}", totals.count, dtype, format_bytes(totals.bytes)));
   }
-  if (unused.count > 0) {
-    line("vision and audio", fmt::format("{:>5} of the tensors, {}, not used", unused.count,
-                                         format_bytes(unused.bytes)));
+  for (const auto& [purpose, totals] : unused_tensors(checkpoint, config)) {
+    line(purpose.c_str(), fmt::format("{:>5} of the tensors, {}, not used", totals.count,
+                                      format_bytes(totals.bytes)));
   }
   const auto modules = quantized_modules(checkpoint);
   if (modules.empty()) line("quantization", "none");
@@ -176,6 +198,11 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["quantization"] = nlohmann::ordered_json::array();
   for (const auto& [scheme, count] : quantized_modules(checkpoint)) {
     json["quantization"].push_back({{"scheme", scheme}, {"modules", count}});
+  }
+  json["not_used"] = nlohmann::ordered_json::array();
+  for (const auto& [purpose, totals] : unused_tensors(checkpoint, config)) {
+    json["not_used"].push_back(
+        {{"purpose", purpose}, {"tensors", totals.count}, {"bytes", totals.bytes}});
   }
   json["device"] = model.device;
   json["kernels"] = model.kernels;

@@ -116,8 +116,10 @@ std::string file_hash(const std::string& path, HashCache cache) {
 FileHashes file_hashes(const vitrine::Checkpoint& checkpoint, HashCache cache) {
   FileHashes hashes;
   const std::filesystem::path folder = checkpoint.path();
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "vitrine_manifest.json"}) {
+  const std::string tokenizer =
+      std::filesystem::path(checkpoint.tokenizer_name()).filename().string();
+  for (const std::string& name : {std::string("config.json"), std::string("generation_config.json"),
+                                  tokenizer, std::string("vitrine_manifest.json")}) {
     if (checkpoint.is_gguf()) break;  // all of it is in the weight files
     std::error_code error;
     if (!std::filesystem::is_regular_file(folder / name, error)) continue;

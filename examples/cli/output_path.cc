@@ -32,11 +32,18 @@ bool is_read_with(const std::string& output, const std::string& folder) {
   const fs::path file = fs::weakly_canonical(fs::absolute(output, error), error);
   if (error || !fs::is_regular_file(file, error)) return false;
   if (!fs::equivalent(file.parent_path(), folder, error)) return false;
-  constexpr std::array kNames{
-      "config.json",           "generation_config.json",       "tokenizer.json",
-      "tokenizer_config.json", "special_tokens_map.json",      "chat_template.jinja",
-      "chat_template.json",    "model.safetensors.index.json", "adapter_config.json",
-      "vitrine_manifest.json"};
+  constexpr std::array kNames{"config.json",
+                              "generation_config.json",
+                              "tokenizer.json",
+                              "tokenizer_config.json",
+                              "special_tokens_map.json",
+                              "chat_template.jinja",
+                              "chat_template.json",
+                              "model.safetensors.index.json",
+                              "adapter_config.json",
+                              "vitrine_manifest.json",
+                              "tekken.json",
+                              "tiktoken.model"};
   return file.extension() == ".safetensors" || file.extension() == ".gguf" ||
          std::ranges::find(kNames, file.filename().string()) != kNames.end();
 }

@@ -12,6 +12,7 @@
 #include "closing_note.h"
 #include "model_hashes.h"
 #include "option_section.h"
+#include "vitrine/generation_defaults.h"
 
 namespace cli {
 
@@ -137,7 +138,8 @@ void SamplingOptions::resolve() {
   }
 }
 
-void SamplingOptions::take_defaults(const vitrine::GenerationDefaults& defaults) {
+void SamplingOptions::take_defaults(const vitrine::Checkpoint& checkpoint) {
+  const vitrine::GenerationDefaults defaults = vitrine::generation_defaults(checkpoint);
   std::string changes;
   const auto take = [&](const char* name, const auto& value) {
     if (!value || std::ranges::find(given_options, name) != given_options.end()) return;
@@ -151,9 +153,10 @@ void SamplingOptions::take_defaults(const vitrine::GenerationDefaults& defaults)
   take("temperature", defaults.temperature);
   take("top_k", defaults.top_k);
   take("top_p", defaults.top_p);
-  if (!changes.empty()) {
-    write_remark("sampling as the model's generation_config.json says: " + changes);
-  }
+  if (changes.empty()) return;
+  write_remark(fmt::format(
+      "sampling as the model's {} says: {}",
+      checkpoint.is_gguf() ? "metadata (general.sampling)" : "generation_config.json", changes));
 }
 
 void SamplingOptions::resolve_tokens(const vitrine::Tokenizer& tokenizer, int64_t vocab_size) {

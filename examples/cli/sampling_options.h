@@ -8,7 +8,7 @@
 
 #include "common.h"
 #include "vitrine/audit_log.h"
-#include "vitrine/generation_defaults.h"
+#include "vitrine/checkpoint.h"
 #include "vitrine/tokenizer.h"
 
 namespace cli {
@@ -28,9 +28,9 @@ struct SamplingOptions {
   /// Draws a seed where none was given. Refuses values out of range, and options that would do
   /// nothing in the order that was asked for.
   void resolve();
-  /// Takes what the model's publisher expects for what was not given, and says so in a remark where
-  /// that is another value than without.
-  void take_defaults(const vitrine::GenerationDefaults& defaults);
+  /// Takes what the model's publisher expects for what was not given, and says so in a remark, with
+  /// the file that has it, where that is another value than without.
+  void take_defaults(const vitrine::Checkpoint& checkpoint);
   /// What needs the model: DRY's breakers become ids, and ids beyond the vocabulary are refused.
   void resolve_tokens(const vitrine::Tokenizer& tokenizer, int64_t vocab_size);
   /// The stages in their order, with what they were given; where --explain asks, in a note.

@@ -19,7 +19,7 @@ struct TokenizeArguments {
   bool json = false, keep_special = false;
 };
 
-/// Needs no weights: only the folder's tokenizer.json, or the GGUF file's header.
+/// Needs no weights where there is a tokenizer.json, or a GGUF file's header.
 vitrine::Tokenizer read_tokenizer(const std::string& model) {
   std::error_code error;
   if (std::filesystem::is_regular_file(model, error)) {
@@ -32,10 +32,12 @@ vitrine::Tokenizer read_tokenizer(const std::string& model) {
                     model));
   }
   const std::string path = (std::filesystem::path(model) / "tokenizer.json").string();
-  if (!std::filesystem::exists(path, error)) {
-    refuse(fmt::format("{} is not there; expected the model's tokenizer", path));
+  if (std::filesystem::exists(path, error)) return vitrine::Tokenizer::from_file(path);
+  for (const char* name : {"tekken.json", "tiktoken.model"}) {
+    if (!std::filesystem::exists(std::filesystem::path(model) / name, error)) continue;
+    return open_tokenizer(vitrine::Checkpoint::open(model));
   }
-  return vitrine::Tokenizer::from_file(path);
+  refuse(fmt::format("{} is not there; expected the model's tokenizer", path));
 }
 
 /// As the vocabulary spells it; a part of a character as its bytes: <0xF0><0x9F>.

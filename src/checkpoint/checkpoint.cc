@@ -11,6 +11,7 @@
 #include "fused_experts.h"
 #include "gguf_model.h"
 #include "gguf_read.h"
+#include "rank_tokenizer.h"
 #include "safetensors_header.h"
 #include "strided_read.h"
 #include "text.h"
@@ -164,7 +165,11 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     parse_json_object(impl->generation_config_json, generation_path);
   }
   const std::string tokenizer_path = folder + "/tokenizer.json";
-  if (checkpoint::file_exists(tokenizer_path)) impl->tokenizer_path = tokenizer_path;
+  if (checkpoint::file_exists(tokenizer_path)) {
+    impl->tokenizer_path = tokenizer_path;
+  } else {
+    impl->rank_tokenizer_path = checkpoint::find_rank_tokenizer(folder);
+  }
 
   open_weights(folder, *impl);
   checkpoint::rename_text_tensors(impl->tensors, impl->weight_paths);
@@ -197,11 +202,15 @@ const std::string& Checkpoint::generation_config_json() const {
 const std::string& Checkpoint::tokenizer_path() const { return impl_->tokenizer_path; }
 std::string Checkpoint::tokenizer_json() const {
   if (impl_->gguf_metadata) return checkpoint::gguf_tokenizer_json(*impl_->gguf_metadata);
+  if (!impl_->rank_tokenizer_path.empty()) {
+    return checkpoint::rank_tokenizer_json(impl_->rank_tokenizer_path);
+  }
   if (impl_->tokenizer_path.empty()) return {};
   return read_text_file(impl_->tokenizer_path, kMaxTokenizerBytes);
 }
 std::string Checkpoint::tokenizer_name() const {
-  return is_gguf() ? impl_->path + " (tokenizer)" : impl_->tokenizer_path;
+  if (is_gguf()) return impl_->path + " (tokenizer)";
+  return impl_->rank_tokenizer_path.empty() ? impl_->tokenizer_path : impl_->rank_tokenizer_path;
 }
 const std::vector<std::string>& Checkpoint::weight_files() const { return impl_->weight_paths; }
 const std::vector<TensorInfo>& Checkpoint::tensors() const { return impl_->tensors; }

@@ -21,6 +21,7 @@ struct Checkpoint::Impl {
   std::string config_json;
   std::string generation_config_json;
   std::string tokenizer_path;
+  std::string rank_tokenizer_path;           ///< of what stands in for a tokenizer.json
   std::vector<std::string> weight_paths;     ///< in order of name
   std::vector<checkpoint::InputFile> files;  ///< as weight_paths
   std::vector<TensorInfo> tensors;           ///< in order of name

@@ -179,7 +179,25 @@ Json byte_level() {
           {"use_regex", false}};
 }
 
+Json split_by(std::string_view pattern) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+Json sequence_of(Json steps) {
+  steps.push_back(byte_level());
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
 }  // namespace
+
+nlohmann::json pre_tokenizer_of(std::string_view pattern) {
+  Json steps = Json::array();
+  steps.push_back(split_by(pattern));
+  return sequence_of(std::move(steps));
+}
 
 bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found) {
   const auto* entry = std::ranges::find(kEntries, name, &Entry::name);
@@ -190,17 +208,13 @@ bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found) {
       steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
       continue;
     }
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", pattern}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
+    steps.push_back(split_by(pattern));
   }
-  steps.push_back(byte_level());
   found = {.name = entry->name,
            .normalizes_nfc = entry->normalizes_nfc,
            .ignores_merges = entry->ignores_merges,
            .adds_bos = entry->adds_bos,
-           .pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}};
+           .pre_tokenizer = sequence_of(std::move(steps))};
   return true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: what a GGUF file's `tokenizer.ggml.pre` stands for.
+// Private to the room: what a GGUF file's `tokenizer.ggml.pre` stands for, and other patterns.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,6 +19,8 @@ struct GgufPreTokenizer {
 
 /// By name; nothing where it is unknown.
 bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found);
+/// The field `pre_tokenizer` of a tokenizer.json that cuts words by one pattern.
+nlohmann::json pre_tokenizer_of(std::string_view pattern);
 /// All names, for messages.
 std::string gguf_pre_tokenizer_names();
 

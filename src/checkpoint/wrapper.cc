@@ -21,9 +21,8 @@ struct Wrapper {
   std::string_view type, text_type;
 };
 constexpr Wrapper kWrappers[] = {
-    {"gemma4", "gemma4_text"},       {"kimi_k25", "deepseek_v3"},
-    {"llama4", "llama4_text"},       {"mistral3", "mistral"},
-    {"qwen3_5", "qwen3_5_text"},     {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"gemma4", "gemma4_text"}, {"kimi_k25", "deepseek_v3"}, {"llama4", "llama4_text"},
+    {"mistral3", "mistral"},   {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"},
 };
 
 struct Rename {
@@ -54,8 +53,8 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
     result.fields["model_type"] =
         wrapper == std::end(kWrappers) ? type + "_text" : std::string(wrapper->text_type);
   }
-  for (const char* name : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id",
-                           "architectures"}) {
+  for (const char* name :
+       {"dtype", "torch_dtype", "eos_token_id", "bos_token_id", "architectures"}) {
     const nlohmann::json* own = text->find(name);
     const nlohmann::json* outer = fields.find(name);
     if (own == nullptr && outer != nullptr) result.fields[name] = *outer;

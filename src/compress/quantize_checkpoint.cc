@@ -192,8 +192,9 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
     add_text("tokenizer_config.json", checkpoint.tokenizer_config_json());
   } else {
     source_files.push_back(compress::record_file(in, "config.json"));
-    for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                             "special_tokens_map.json", "chat_template.jinja"}) {
+    for (const char* name :
+         {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+          "special_tokens_map.json", "chat_template.jinja", "tekken.json", "tiktoken.model"}) {
       const std::string path = in + "/" + name;
       std::error_code error;
       if (!fs::exists(path, error)) continue;

@@ -189,7 +189,8 @@ Tokenizer open_tokenizer(const Checkpoint& checkpoint) {
                     (checkpoint.is_gguf()
                          ? ": holds no tokenizer (tokenizer.ggml.tokens); expected one"
                          : ": there is no tokenizer.json; expected one in the model's folder, as "
-                           "Hugging Face publishes it"));
+                           "Hugging Face publishes it (or Mistral's tekken.json, Kimi's "
+                           "tiktoken.model)"));
   }
   return Tokenizer::from_json(json, checkpoint.tokenizer_name());
 }

@@ -44,6 +44,10 @@ std::vector<std::string> hostile_strings() {
           "\"pack-quantized\"",
           "\"rope_parameters\"",
           "\"quantization_config\"",
+          "\"text_config\"",
+          "\"layer_types\"",
+          "\"full_attention\"",
+          "\"TikTokenTokenizer\"",
           "\"model.layers.0.block_sparse_moe.input_linear.weight\""};
 }
 
@@ -61,7 +65,66 @@ void write_tensors(const std::string& path,
   writer.finish();
 }
 
-/// Folders that read well: plain, in shards, fused, quantized.
+/// Configs of families whose fields are read in files of their own.
+std::vector<std::string> family_configs() {
+  const std::string sizes = R"("vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 128,
+      "rms_norm_eps": 1e-6, "intermediate_size": 96)";
+  const std::string experts = R"(, "num_experts": 8, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 32)";
+  const std::string latent = "\"model_type\": \"deepseek_v3\", " + sizes + R"(, "kv_lora_rank": 32,
+      "q_lora_rank": 48, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 20,
+      "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 4,
+      "topk_group": 2, "first_k_dense_replace": 1, "rope_scaling": {"type": "yarn", "factor": 40,
+      "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64})";
+  const std::string float8 = R"("quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+      "weight_block_size": [128, 128]})";
+  return {"{" + latent + ", " + float8 + "}",
+          R"({"model_type": "kimi_k25", "tie_word_embeddings": true, "text_config": {)" + latent +
+              ", " + float8 + "}}",
+          R"({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text", )" +
+              sizes + experts + R"(, "layer_types": ["linear_attention", "full_attention"],
+      "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16,
+      "linear_value_head_dim": 24, "linear_conv_kernel_dim": 4, "rope_parameters": {
+      "rope_theta": 1e4, "partial_rotary_factor": 0.25}}})",
+          R"({"model_type": "gemma4_text", "head_dim": 16, "global_head_dim": 32, )" + sizes +
+              experts + R"(, "enable_moe_block": true, "top_k_experts": 2, "sliding_window": 8,
+      "layer_types": ["sliding_attention", "full_attention"], "hidden_size_per_layer_input": 0,
+      "rope_parameters": {"sliding_attention": {"rope_theta": 1e4}, "full_attention":
+      {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}}})",
+          R"({"model_type": "lfm2_moe", "norm_eps": 1e-5, "conv_L_cache": 3, "layer_types":
+      ["conv", "full_attention"], "num_dense_layers": 1, )" +
+              sizes + experts + "}",
+          R"({"model_type": "gpt_oss", "sliding_window": 16, "swiglu_limit": 7.0, )" + sizes +
+              experts + "}"};
+}
+
+/// A vocabulary of all bytes and two more tokens: as tekken.json, and as tiktoken.model.
+Files ranked_vocabulary(bool is_tekken) {
+  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<std::string> tokens;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    tokens.push_back({kDigits[byte >> 2], kDigits[(byte & 3) << 4], '=', '='});
+  }
+  tokens.insert(tokens.end(), {"YWI=", "YWJj"});  // "ab", "abc"
+  std::string list;
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    const std::string number = std::to_string(rank);
+    list += is_tekken ? (rank == 0 ? R"({"rank": )" : R"(, {"rank": )") + number +
+                            R"(, "token_bytes": ")" + tokens[rank] + "\"}"
+                      : tokens[rank] + " " + number + "\n";
+  }
+  if (is_tekken) {
+    return {{"tekken.json", R"({"config": {"pattern": "\\s+|\\S+", "default_vocab_size": 260,
+        "default_num_special_tokens": 2}, "special_tokens": [{"rank": 1, "token_str": "<s>"}],
+        "vocab": [)" + list + "]}"}};
+  }
+  return {{"tiktoken.model", list},
+          {"tokenizer_config.json", R"({"tokenizer_class": "TikTokenTokenizer",
+              "added_tokens_decoder": {"258": {"content": "[BOS]", "special": true}}})"}};
+}
+
+/// Folders that read well: plain, in shards, fused, quantized; of each family; with vocabularies.
 std::vector<Files> healthy_folders() {
   const testing::TemporaryFolder folder;
   const auto content = [&](const char* name) { return testing::read_bytes(folder / name); };
@@ -108,7 +171,18 @@ std::vector<Files> healthy_folders() {
         "type": "int"}}, "group_2": {"targets": ["z"], "weights": {"num_bits": 4,
         "type": "int", "symmetric": false, "group_size": 32}}}, "kv_cache_scheme": null, "sparsity_config": {}})");
 
-  return {
+  SafetensorsWriter float8(folder / "float8");
+  float8.declare("language_model.model.m.weight", DType::kF8E4M3, {3, 130});
+  float8.declare("language_model.model.m.weight_scale_inv", DType::kF32, {1, 2});
+  float8.declare("vision_tower.a", DType::kF8E4M3, {4});
+  float8.begin();
+  float8.write("language_model.model.m.weight", std::vector<std::byte>(390, std::byte{0x3c}));
+  float8.write("language_model.model.m.weight_scale_inv",
+               std::vector<std::byte>(8, std::byte{0x3c}));
+  float8.write("vision_tower.a", std::vector<std::byte>(4));
+  float8.finish();
+
+  std::vector<Files> folders = {
       {{"config.json", config},
        {"generation_config.json", generation},
        {"model.safetensors", content("plain")}},
@@ -121,6 +195,16 @@ std::vector<Files> healthy_folders() {
       {{"config.json", config}, {"model.safetensors", content("fused")}},
       {{"config.json", quantized}, {"model.safetensors", content("packed")}},
   };
+  for (const std::string& family : family_configs()) {
+    const bool is_float8 = family.find("fp8") != std::string::npos;
+    folders.push_back(
+        {{"config.json", family}, {"model.safetensors", content(is_float8 ? "float8" : "plain")}});
+  }
+  for (const bool is_tekken : {true, false}) {
+    folders.push_back({{"config.json", config}, {"model.safetensors", content("plain")}});
+    for (const auto& file : ranked_vocabulary(is_tekken)) folders.back().insert(file);
+  }
+  return folders;
 }
 
 /// Reads all of a folder; true where nothing was refused.
@@ -137,6 +221,7 @@ bool read_all(const std::string& path) {
   attempt([&] {
     const Checkpoint checkpoint = Checkpoint::open(path);
     attempt([&] { parse_model_config(checkpoint); });
+    attempt([&] { checkpoint.tokenizer_json(); });
     attempt([&] { checkpoint.quantized_module("model.layers.0.self_attn.q_proj"); });
     for (const TensorInfo& info : checkpoint.tensors()) {
       std::vector<std::byte> bytes(info.num_bytes);

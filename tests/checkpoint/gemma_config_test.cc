@@ -163,8 +163,7 @@ TEST(Wrappers, NameTheirTextModelWhereItDoesNot) {
     const ModelConfig config = parse({{"model_type", type}, {"text_config", text}});
     EXPECT_EQ(config.model_type, text_type);
     for (const json& broken : {json(nullptr), json(3), json::array(), json("x")}) {
-      const Error error =
-          error_of([&] { parse({{"model_type", type}, {"text_config", broken}}); });
+      const Error error = error_of([&] { parse({{"model_type", type}, {"text_config", broken}}); });
       EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
       EXPECT_TRUE(is_one_line_with(error, {"config.json", "'text_config'", "expected"}))
           << error.what();
@@ -177,10 +176,10 @@ TEST(Wrappers, SayWhetherTheHeadIsTheEmbeddingUnlessAFileHasOne) {
     json text = json::parse(testing::small_config());
     text["tie_word_embeddings"] = inner;
     const testing::TemporaryFolder folder;
-    testing::write_bytes(folder / "config.json", json{{"model_type", "mistral3"},
-                                                      {"tie_word_embeddings", outer},
-                                                      {"text_config", text}}
-                                                     .dump());
+    testing::write_bytes(
+        folder / "config.json",
+        json{{"model_type", "mistral3"}, {"tie_word_embeddings", outer}, {"text_config", text}}
+            .dump());
     testing::write_bytes(folder / "model.safetensors",
                          testing::safetensors_bytes("{\"" + tensor +
                                                         "\": {\"dtype\": \"F32\", \"shape\": "
@@ -198,8 +197,7 @@ TEST(Wrappers, SayWhetherTheHeadIsTheEmbeddingUnlessAFileHasOne) {
 
 TEST(Wrappers, MayQuantizeTheirTextModelAlone) {
   const testing::TemporaryFolder folder;
-  json config = {{"model_type", "kimi_k25"},
-                 {"text_config", json::parse(testing::small_config())}};
+  json config = {{"model_type", "kimi_k25"}, {"text_config", json::parse(testing::small_config())}};
   const auto open = [&] {
     testing::write_bytes(folder / "config.json", config.dump());
     testing::write_bytes(folder / "model.safetensors", testing::safetensors_bytes("{}", 0));
@@ -209,11 +207,11 @@ TEST(Wrappers, MayQuantizeTheirTextModelAlone) {
   config["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
   EXPECT_TRUE(open().is_quantized());
   config["text_config"]["quantization_config"] = {{"quant_method", "awq"}};
-  EXPECT_TRUE(is_one_line_with(
-      error_of(open), {"config.json: text_config: quantization_config", "'quant_method'", "'awq'"}));
+  EXPECT_TRUE(is_one_line_with(error_of(open), {"config.json: text_config: quantization_config",
+                                                "'quant_method'", "'awq'"}));
   config["text_config"]["quantization_config"] = 4;
-  EXPECT_TRUE(is_one_line_with(error_of(open), {"config.json: text_config",
-                                                "'quantization_config' is 4", "expected"}));
+  EXPECT_TRUE(is_one_line_with(
+      error_of(open), {"config.json: text_config", "'quantization_config' is 4", "expected"}));
 }
 
 TEST(Wrappers, GiveTensorsTheirNamesInATextModel) {

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import struct
 import time
 
 from tool import ORACLES, CliTest
@@ -84,6 +85,23 @@ class Gguf(CliTest):
                      for model in (EXPERTS, "folder")]
             for key in ("ids", "num_experts", "eos_token_ids", "max_position_embeddings"):
                 self.assertEqual(found[0].get(key), found[1].get(key))
+
+    def test_sampling_of_the_metadata(self):
+        """general.sampling's values are the defaults, and what is printed names where they stand."""
+        whole = DENSE.read_bytes()
+        entry = lambda key, kind, value: struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value
+        entries = (entry(b"general.sampling.temp", 6, struct.pack("<f", 0.5)) +
+                   entry(b"general.sampling.top_k", 5, struct.pack("<i", 7)))
+        key = b"general.filler"
+        size = -(len(entries) + len(entry(key, 8, bytes(8)))) % 32  # tensors stay where they are aligned
+        entries += entry(key, 8, struct.pack("<Q", size) + b"x" * size)
+        count = struct.unpack("<Q", whole[16:24])[0] + 3
+        (self.folder / "own.gguf").write_bytes(whole[:16] + struct.pack("<Q", count) + entries + whole[24:])
+        result = self.succeed("generate", "own.gguf", "-p", "a", "-n", 2, "--explain")
+        self.assertIn("sampling as the model's metadata (general.sampling) says: --temperature 0.5, --top-k 7\n",
+                      result.stderr.decode())
+        for words in ("temperature (0.5)", "top_k (k = 7)", "top_p (p = 0.95)"):
+            self.assertIn(words, result.stderr.decode())
 
     def test_strict(self):  # what has no kernel: tests/model/gguf_oracle_test.py
         ids = self.write_ids([1, 2])

@@ -145,6 +145,27 @@ class PublishedTest(unittest.TestCase):
                     count = self.compare(path, texts, theirs.encode_ordinary)
                     print(f"{count} texts equal to tiktoken's ({pre}, {path.name})")
 
+    def test_kimi_tiktoken_model(self):
+        """The file that Kimi's folders have in place of a tokenizer.json, with its special tokens."""
+        source = find_o200k()
+        ranks = tiktoken.load.load_tiktoken_bpe(str(source))
+        base = len(ranks)
+        named = {base: "[BOS]", base + 1: "[EOS]", base + 2: "<|im_end|>", base + 3: "<|im_user|>",
+                 base + 9: "<|tool_calls_section_begin|>", base + 70: "<think>", base + 71: "</think>"}
+        specials = {**{f"<|reserved_token_{id_}|>": id_ for id_ in range(base, base + 256) if id_ not in named},
+                    **{text: id_ for id_, text in named.items()}}
+        theirs = tiktoken.Encoding("kimi", pat_str=KIMI, mergeable_ranks=ranks, special_tokens=specials)
+        texts = strings(81, COUNT, [*named.values(), f"<|reserved_token_{base + 200}|>"])
+        with tempfile.TemporaryDirectory() as scratch:
+            path = pathlib.Path(scratch, "tiktoken.model")
+            path.symlink_to(source)
+            path.with_name("tokenizer_config.json").write_text(json.dumps({
+                "tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": {
+                    id_: {"content": text, "special": "think" not in text} for id_, text in named.items()}}))
+            count = self.compare(path, texts, lambda text: theirs.encode(text, allowed_special="all"),
+                                 theirs.decode)
+            print(f"{count} texts equal to tiktoken's ({path.name})")
+
     def test_tekken(self):
         for source in sorted(pathlib.Path(mistral_common.__file__).parent.glob("data/tekken_*.json")):
             theirs = Tekkenizer.from_file(str(source))
@@ -159,7 +180,10 @@ class PublishedTest(unittest.TestCase):
             named = [text for text in specials if text.encode() in b"".join(texts)]
             self.assertEqual(named, [])
             with tempfile.TemporaryDirectory() as scratch:
-                for path in write_both(pathlib.Path(scratch), ranks, offset, specials, TEKKEN, "tekken", True):
+                written = write_both(pathlib.Path(scratch), ranks, offset, specials, TEKKEN, "tekken", True)
+                own = pathlib.Path(scratch, "tekken.json")
+                own.symlink_to(source)
+                for path in [*written, own]:
                     count = self.compare(path, texts, lambda text: theirs.encode(text, bos=False, eos=False))
                     print(f"{count} texts equal to mistral-common's ({source.name}, {path.name})")
 

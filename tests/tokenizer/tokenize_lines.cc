@@ -4,7 +4,8 @@
 //   tokenize_lines TOKENIZER < strings
 //   tokenize_lines TOKENIZER --ids < arrays of 4-byte little-endian ids
 //
-// TOKENIZER is a tokenizer.json, or a .gguf file that holds one's like, with a model or without.
+// TOKENIZER is a tokenizer.json, a tekken.json or tiktoken.model, or a .gguf file that holds one's
+// like, with a model or without.
 // Input: for each string a 4-byte little-endian length, then the bytes. Output, four lines each:
 // ids with special tokens, ids without, the first ids' text in hex (special tokens kept), the same
 // with special tokens skipped; with --ids the last two only. The streamed text is compared here,
@@ -19,12 +20,16 @@
 
 #include "checkpoint/gguf_header.h"
 #include "checkpoint/gguf_model.h"
+#include "checkpoint/rank_tokenizer.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/tokenizer.h"
 
 namespace {
 
 vitrine::Tokenizer open_tokenizer(const std::string& path) {
+  if (path.ends_with("tekken.json") || path.ends_with("tiktoken.model")) {
+    return vitrine::Tokenizer::from_json(vitrine::checkpoint::rank_tokenizer_json(path), path);
+  }
   if (!path.ends_with(".gguf")) return vitrine::Tokenizer::from_file(path);
   const auto header = vitrine::checkpoint::read_gguf_header(vitrine::checkpoint::InputFile(path));
   if (header.tensors.empty()) {  // a vocabulary alone, of any architecture
