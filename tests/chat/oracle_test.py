@@ -118,6 +118,30 @@ class TemplateTest(unittest.TestCase):
         print(f"{len(templates)} published templates: {rendered} prompts alike, {refused} refused by both")
         self.assertGreater(rendered, len(templates))
 
+    def test_each_family(self):
+        """Families with experts: system message, turns, tools, reasoning and calls of tools are rendered."""
+        templates = {path.stem: path.read_text() for folder in published_folders() for path in folder.rglob("*.jinja")}
+        if not templates:
+            self.skipTest("no published templates at hand")
+        always = {"system", "several turns", "without a system message, several turns", "tools", "reasoning"}
+        calls = {"a call and its result", "two calls at once", "reasoning before a call",
+                 "reasoning and calls of several turns"}  # some templates want an empty text beside a call, some none
+        conversations = [(title, variables) for title, variables in CONVERSATIONS if title in always | calls]
+        self.assertEqual(len(conversations), len(always | calls))
+        for name in ("openai-gpt-oss-120b", "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-V3.2", "GLM-4.6",
+                     "GLM-4.7-Flash", "moonshotai-Kimi-K2", "Qwen3-Coder", "Qwen3.5-4B", "google-gemma-4-31B-it",
+                     "MiniMax-M2", "LFM2-8B-A1B", "HuggingFaceTB-SmolLM3-3B", "Mistral-Small-3.2-24B-Instruct-2506"):
+            found = render_ours([{"template": templates[name], "variables": variables, "add_generation_prompt": True}
+                                 for _, variables in conversations])
+            rendered = {title for (title, _), entry in zip(conversations, found)
+                        if "What's the weather in Zürich?" in entry.get("text", "")}
+            with self.subTest(name):
+                self.assertLessEqual(always, rendered)
+                self.assertTrue(calls & rendered)
+            for (title, variables), entry in zip(conversations, found):
+                with self.subTest(f"{name}, {title}"):
+                    self.assertEqual(entry.get("text"), render_theirs(templates[name], variables, True)[0])
+
     def test_smollm2(self):
         path = pathlib.Path(os.environ.get("VITRINE_MODELS") or CACHE / "models").expanduser()
         path = path / "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -9,6 +9,7 @@ numpy and torch have written them out in float32. Ends with 77 (skipped) where t
 are not installed.
 """
 
+import base64
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 try:
     import numpy as np
+    import tiktoken
     import torch
     import transformers
     from model_zoo import write_model
@@ -330,6 +332,42 @@ class PublishedFoldersTest(unittest.TestCase):
                 self.assertEqual(vitrine_answer(folder, tokens, "fused"),
                                  vitrine_answer(source, tokens, "fused"))
 
+    def test_kimis_own_vocabulary(self):
+        """A folder with tiktoken.model and no tokenizer.json: text, conversations, logs, a smaller copy."""
+        folder = self.scratch / "kimi-text"
+        write_model(folder, seed=9, **{**DEEPSEEK, "vocab_size": 600})
+        tokens = [bytes([byte]) for byte in range(256)] + [b"Hel", b"lo", b"el", b"ll", b"Hello", b" w"]
+        (folder / "tiktoken.model").write_text("".join(
+            f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens)))
+        base = len(tokens)
+        (folder / "tokenizer_config.json").write_text(json.dumps({
+            "tokenizer_class": "TikTokenTokenizer", "bos_token": "[BOS]", "eos_token": "[EOS]",
+            "chat_template": "{% for m in messages %}<|im_user|>{{ m.content }}<|im_end|>{% endfor %}",
+            "added_tokens_decoder": {base + i: {"content": text, "special": True} for i, text in enumerate(
+                ["[BOS]", "[EOS]", "<|im_user|>", "<|im_end|>"])}}))
+        theirs = tiktoken.Encoding(  # a pattern that cuts this text as Kimi's does
+            "kimi", pat_str=r" ?\w+|\s+", mergeable_ranks={token: rank for rank, token in enumerate(tokens)},
+            special_tokens={"<|im_user|>": base + 2, "<|im_end|>": base + 3})
+        text = "<|im_user|>Hello wörld<|im_end|>"
+        def run(*command):
+            result = subprocess.run([VITRINE, *map(str, command)], capture_output=True, text=True, timeout=120,
+                                    check=False, cwd=self.scratch)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stdout
+
+        ids = theirs.encode(text, allowed_special="all")
+        self.assertEqual(json.loads(run("tokenize", folder, "-p", text, "--json"))["ids"], ids)
+        made = json.loads(run("generate", folder, "--chat", "-p", "Hello wörld", "-n", 3, "--json", "--audit", "a.json"))
+        self.assertEqual((made["prompt"], made["prompt_tokens"]), (text, len(ids)))
+        log = json.loads((self.scratch / "a.json").read_text())
+        self.assertIn("tiktoken.model", json.dumps(log))
+        self.assertRegex(run("audit", "show", "a.json", "--model", folder), r'\d "[^"]+" +p=0')
+        run("quantize", folder, "small", "--scheme", "fp8")
+        self.assertEqual((self.scratch / "small" / "tiktoken.model").read_text(), (folder / "tiktoken.model").read_text())
+        self.assertEqual(json.loads(run("tokenize", "small", "-p", text, "--json"))["ids"], ids)
+        (folder / "tiktoken.model").write_text("AA== 1\n")
+        self.refuse_command(["tokenize", folder, "-p", "x"], ["tiktoken.model", "no token has the rank 0", "expected"])
+
     def test_configs_that_do_not_fit_their_files(self):
         """One line with the file, what was found and what was expected, whatever the family."""
         fields = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
@@ -366,8 +404,10 @@ class PublishedFoldersTest(unittest.TestCase):
     def refuse(self, folder, words):
         ids = self.scratch / "ids.json"
         ids.write_text("[1, 2, 3]")
-        result = subprocess.run([VITRINE, "score", str(folder), "--tokens", str(ids), "--out", os.devnull],
-                                capture_output=True, text=True, timeout=120, check=False)
+        self.refuse_command(["score", folder, "--tokens", ids, "--out", os.devnull], words)
+
+    def refuse_command(self, command, words):
+        result = subprocess.run([VITRINE, *map(str, command)], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
         for word in words:
             self.assertIn(word, result.stderr)
