@@ -53,12 +53,21 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
     result.fields["model_type"] =
         wrapper == std::end(kWrappers) ? type + "_text" : std::string(wrapper->text_type);
   }
-  for (const char* name :
-       {"dtype", "torch_dtype", "eos_token_id", "bos_token_id", "architectures"}) {
+  for (const char* name : {"dtype", "torch_dtype", "bos_token_id", "architectures"}) {
     const nlohmann::json* own = text->find(name);
     const nlohmann::json* outer = fields.find(name);
     if (own == nullptr && outer != nullptr) result.fields[name] = *outer;
   }
+  // Either may name ends that the other does not.
+  auto ends = nlohmann::json::array();
+  for (const Fields* part : {&*text, &fields}) {
+    const nlohmann::json* ids = part->find("eos_token_id");
+    if (ids == nullptr) continue;
+    for (const nlohmann::json& id : ids->is_array() ? *ids : nlohmann::json::array({*ids})) {
+      ends.push_back(id);
+    }
+  }
+  if (!ends.empty()) result.fields["eos_token_id"] = std::move(ends);
   // The head is the wrapper's, and so is the word on it.
   constexpr const char* kTied = "tie_word_embeddings";
   if (const nlohmann::json* outer = fields.find(kTied)) result.fields[kTied] = *outer;

@@ -14,6 +14,73 @@ namespace {
   throw Error(ErrorKind::kBadFile, message);
 }
 
+/// Goes through a text and throws what parse_json_object() throws.
+class JsonCheck : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  JsonCheck(std::string_view text, const std::string& file, size_t max_values)
+      : text_(text), file_(file), max_values_(max_values) {}
+
+  bool null() override { return count_value(); }
+  bool boolean(bool) override { return count_value(); }
+  bool number_integer(number_integer_t) override { return count_value(); }
+  bool number_unsigned(number_unsigned_t) override { return count_value(); }
+  bool number_float(number_float_t, const string_t&) override { return count_value(); }
+  bool string(string_t&) override { return count_value(); }
+  bool binary(binary_t&) override { return count_value(); }
+  bool start_object(std::size_t) override { return open(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    check_depth();
+    if (keys_.back().insert(name).second) return true;
+    throw_bad_file(file_ + ": the key " + quote_text(name) +
+                   " stands twice in one object; expected it once");
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    constexpr int kOutOfRange = 406;  // a number that no double holds
+    if (error.id == kOutOfRange) {
+      throw_bad_file(file_ + ": JSON holds a number out of range; expected finite numbers");
+    }
+    position = std::min(position, text_.size());  // the end counts one more
+    throw_bad_file(file_ + ": invalid JSON at byte " + std::to_string(position) + " of " +
+                   std::to_string(text_.size()) + "; expected a JSON object");
+  }
+
+ private:
+  static constexpr size_t kMaxDepth = 64;  // dump() and comparisons recurse
+
+  void check_depth() const {
+    if (keys_.size() <= kMaxDepth) return;
+    throw_bad_file(file_ + ": JSON is nested deeper than " + std::to_string(kMaxDepth) +
+                   " levels; expected a plain object");
+  }
+  bool count_value() {
+    check_depth();
+    if (++num_values_ <= max_values_) return true;
+    throw_bad_file(file_ + ": JSON holds more than " + std::to_string(max_values_) +
+                   " values; expected fewer");
+  }
+  bool open() {
+    count_value();
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return count_value();
+  }
+
+  const std::string_view text_;
+  const std::string& file_;
+  const size_t max_values_;
+  size_t num_values_ = 0;
+  std::vector<std::set<std::string>> keys_;  // of open objects; of open lists none
+};
+
 }  // namespace
 
 std::string quote_text(std::string_view text) {
@@ -39,42 +106,11 @@ std::string found_text(const nlohmann::json& value) {
 
 nlohmann::json parse_json_object(std::string_view text, const std::string& file,
                                  size_t max_values) {
-  using Json = nlohmann::json;
-  constexpr int kMaxDepth = 64;  // dump() and comparisons recurse: a deep value would end the stack
-  std::vector<std::set<std::string>> keys_of_open_objects;
-  size_t num_values = 0;
-  const auto guard = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) {
-      throw_bad_file(file + ": JSON is nested deeper than " + std::to_string(kMaxDepth) +
-                     " levels; expected a plain object");
-    }
-    if (event != Json::parse_event_t::key && ++num_values > max_values) {
-      throw_bad_file(file + ": JSON holds more than " + std::to_string(max_values) +
-                     " values; expected fewer");
-    }
-    if (event == Json::parse_event_t::object_start) {
-      keys_of_open_objects.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys_of_open_objects.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_of_open_objects.back().insert(key).second) {
-        throw_bad_file(file + ": the key " + quote_text(key) +
-                       " stands twice in one object; expected it once");
-      }
-    }
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text.begin(), text.end(), guard);
-  } catch (const Json::parse_error& error) {
-    const size_t position = std::min<size_t>(error.byte, text.size());  // the end counts one more
-    throw_bad_file(file + ": invalid JSON at byte " + std::to_string(position) + " of " +
-                   std::to_string(text.size()) + "; expected a JSON object");
-  } catch (const Json::exception&) {  // a number that no double holds
-    throw_bad_file(file + ": JSON holds a number out of range; expected finite numbers");
-  }
+  JsonCheck check(text, file, max_values);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &check);
+  // A second time, since nlohmann looks through all of a list behind each of its objects where
+  // something watches it.
+  nlohmann::json json = nlohmann::json::parse(text.begin(), text.end());
   if (!json.is_object()) {
     throw_bad_file(file + ": found " + found_text(json) + " at the top; expected a JSON object");
   }

@@ -93,6 +93,27 @@ def read_deepseek(text):
     return [(found[1], json.loads(found[2]))] if found else None
 
 
+def dsml(name, arguments):
+    return f'\n<｜DSML｜invoke name="{name}">\n' + "".join(
+        f'<｜DSML｜parameter name="{key}" string="{str(isinstance(value, str)).lower()}">{bare(value)}</｜DSML｜parameter>\n'
+        for key, value in arguments.items()) + "</｜DSML｜invoke>\n"
+
+
+def read_dsml(text):
+    """Which arguments are texts the form itself says."""
+    calls = []
+    invoke = r'<｜DSML｜invoke name="([^"]*)">(.*?)</｜DSML｜invoke>'
+    argument = r'<｜DSML｜parameter name="([^"]*)" string="(true|false)">(.*?)</｜DSML｜parameter>'
+    if not re.fullmatch(rf"\s*(?:{invoke}\s*)+", text, re.S):
+        return None
+    for name, body in re.findall(invoke, text, re.S):
+        if re.sub(argument, "", body, flags=re.S).strip():
+            return None
+        calls.append((name, {key: value if is_text == "true" else json.loads(value)
+                             for key, is_text, value in re.findall(argument, body, re.S)}))
+    return calls
+
+
 GLM_CALL = r"(?P<name>[^\s<{]+)\s*(?P<body>(?:<arg_key>.*</arg_value>)?)"
 GLM_ARGUMENT = r"<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
 INVOKE = r'<invoke name="(?P<name>[^"]*)">(?P<body>.*?)</invoke>'
@@ -141,6 +162,8 @@ FAMILIES = {
                            call=("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
                            write=lambda name, arguments: f"function<｜tool▁sep｜>{name}\n```json\n{compact(arguments)}\n```",
                            read=read_deepseek),
+    "dsml": dict(call=("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"), ends_thinking=True, write=dsml,
+                 read=read_dsml),
     "mistral": dict(think=("[THINK]", "[/THINK]"), call=("[TOOL_CALLS]", ""), ends_thinking=True, separator="[ARGS]",
                     write=lambda name, arguments: f"{name}[ARGS]{compact(arguments)}", head=r"(?P<name>[^\s\[]+)"),
     "think": dict(call=None),

@@ -2,6 +2,7 @@
 // config.json in all of its spellings, and what it must not say.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "folders.h"
@@ -300,6 +301,16 @@ TEST(Config, RefusesBrokenJson) {
   EXPECT_NE(message("{\"a\":" + std::string(100000, '[')).find("nested deeper"), std::string::npos);
   EXPECT_NE(message("{\"a\": 1e999}").find("out of range"), std::string::npos);
   EXPECT_NE(message("{\"a\": \"\xff\"}").find("invalid JSON"), std::string::npos);
+}
+
+TEST(Config, LongListsTakeNoTimeToSpeakOf) {
+  std::string objects;
+  for (int i = 0; i < 400'000; ++i) objects += i == 0 ? "{}" : ",{}";
+  std::string config = testing::small_config();
+  config.insert(config.rfind('}'), ", \"vendor_list\": [" + objects + "]");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(parse_model_config(config, "config.json").hidden_size, 64);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
 }  // namespace

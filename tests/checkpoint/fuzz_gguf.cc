@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Feeds damaged GGUF files to the checkpoint and tokenizer rooms: whatever happens must be a
 // vitrine::Error of one line, or a model that reads. The seeds are files that PyPI's `gguf` wrote
-// (tests/data/gguf). Under sanitizers any crash, overflow or leak ends the program.
+// (tests/data/gguf), and the metadata of each of the newer families. Under sanitizers any crash,
+// overflow or leak ends the program.
 //
 //   fuzz_gguf SECONDS [SEED]
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <stdexcept>
 
 #include "folders.h"
+#include "gguf_families.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/mutator.h"
 #include "tests/support/test_data.h"
@@ -78,11 +80,15 @@ std::vector<Files> healthy_files() {
     return testing::read_bytes(testing_support::test_data("gguf/" + name));
   };
   const std::string first = "split-00001-of-00002.gguf", second = "split-00002-of-00002.gguf";
-  return {{{"dense.gguf", content("dense.gguf")}},
-          {{"experts.gguf", content("experts.gguf")}},
-          {{"delta.gguf", content("delta.gguf")}},
-          {{"gemma.gguf", content("gemma.gguf")}},
-          {{first, content(first)}, {second, content(second)}}};
+  std::vector<Files> files = {{{"dense.gguf", content("dense.gguf")}},
+                              {{"experts.gguf", content("experts.gguf")}},
+                              {{"delta.gguf", content("delta.gguf")}},
+                              {{"gemma.gguf", content("gemma.gguf")}},
+                              {{first, content(first)}, {second, content(second)}}};
+  for (const testing::Family& family : testing::families()) {
+    files.push_back({{family.name + ".gguf", testing::family_file(family)}});
+  }
+  return files;
 }
 
 /// Reads all of a model; true where nothing was refused.

@@ -138,6 +138,11 @@ TEST(Wrappers, ReadTheTextModel) {
   EXPECT_EQ(config.hidden_size, 64);
   EXPECT_EQ(config.dtype, DType::kBF16);
   EXPECT_EQ(config.eos_token_ids, (std::vector<int64_t>{1, 7}));
+  json both = wrapper;
+  both["text_config"]["eos_token_id"] = 3;
+  EXPECT_EQ(parse(both).eos_token_ids, (std::vector<int64_t>{1, 3, 7}));
+  both["text_config"]["eos_token_id"] = {3, "x"};
+  EXPECT_TRUE(is_one_line_with(error_of([&] { parse(both); }), {"'eos_token_id'", "'x'"}));
   json bare = wrapper;
   bare.erase("text_config");
   EXPECT_TRUE(is_one_line_with(error_of([&] { parse(bare); }), {"config.json", "'text_config'"}));

@@ -218,7 +218,9 @@ std::vector<ModelVariant> variants() {
     all.push_back({name, "int4", 32});
     all.push_back({name, "int8", 64});
   }
-  for (const char* name : {"qwen3_moe", "granitemoe", "llama"}) all.push_back({name, "fp8", 32});
+  for (const char* name : {"qwen3_moe", "granitemoe", "llama", "deepseek_v3"}) {
+    all.push_back({name, "fp8", 32});
+  }
   all.push_back({"shipped", "", 0});
   for (const ModelVariant& blocks : block_variants()) all.push_back(blocks);
   return all;
