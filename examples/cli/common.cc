@@ -143,13 +143,23 @@ std::string read_text_argument(const std::string& argument) {
   }
 }
 
+// Nlohmann's callback could tell the depth, but it makes the parser look through all of a list
+// behind each of its objects.
 nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
                                   const std::string& expected) {
-  const auto is_shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  const std::string text = vitrine::read_text_file(path, max_bytes);
+  int depth = 0;
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') is_in_string = !is_in_string;
+    if (is_in_string && c == '\\') ++i;
+    if (is_in_string) continue;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
     if (depth > max_depth) refuse(path + ": JSON is nested too deep; expected " + expected);
-    return true;
-  };
-  return nlohmann::json::parse(vitrine::read_text_file(path, max_bytes), is_shallow, false);
+  }
+  return nlohmann::json::parse(text, nullptr, false);
 }
 
 std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size) {

@@ -34,6 +34,8 @@ constexpr uint64_t kMaxVocabularyBytes = uint64_t{256} << 20;
 constexpr size_t kMaxTokenBytes = 1024;
 /// Of the squares of the tokens' lengths: what their cuts take to try.
 constexpr uint64_t kMaxCutWork = uint64_t{1} << 28;
+/// A thousand are published.
+constexpr int64_t kMaxSpecialTokens = 1 << 16;
 /// Of a tiktoken.model, whatever its tokenizer_config.json names.
 constexpr int64_t kReservedTokens = 256;
 
@@ -283,7 +285,8 @@ RankedVocabulary read_tekken(const std::string& path) {
   RankedVocabulary vocabulary;
   vocabulary.file = path;
   const int64_t ids = config->required_integer("default_vocab_size", 1, kMaxVocabulary);
-  vocabulary.first_id = config->required_integer("default_num_special_tokens", 0, ids - 1);
+  vocabulary.first_id = config->required_integer("default_num_special_tokens", 0,
+                                                 std::min(ids - 1, kMaxSpecialTokens));
   const int64_t count = ids - vocabulary.first_id;
   const auto pattern = config->string("pattern");
   if (!pattern || pattern->empty()) config->bad("pattern", "a regular expression");
@@ -291,7 +294,10 @@ RankedVocabulary read_tekken(const std::string& path) {
   vocabulary.first_token = "<s>";
   read_tekken_specials(document, vocabulary.first_id, vocabulary);
   const Json* tokens = document.find("vocab");
-  if (tokens == nullptr || !tokens->is_array()) document.bad("vocab", "a list of tokens");
+  if (tokens == nullptr || !tokens->is_array() || std::ssize(*tokens) < count) {
+    document.bad("vocab", "a list of " + std::to_string(count) +
+                              " tokens or more (default_vocab_size without the special ones)");
+  }
   for (size_t i = 0; i < tokens->size(); ++i) {
     const std::string place = path + ": vocab[" + std::to_string(i) + "]";
     if (!(*tokens)[i].is_object()) throw_bad_file(place + " is no object; expected one");
@@ -301,11 +307,7 @@ RankedVocabulary read_tekken(const std::string& path) {
     const auto bytes = token.string("token_bytes");
     add_token(vocabulary, rank, decode_base64(bytes.value_or(""), place + ": token_bytes"), place);
   }
-  if (static_cast<int64_t>(vocabulary.tokens.size()) != count) {
-    document.bad("vocab", std::to_string(count) +
-                              " tokens (default_vocab_size without the special "
-                              "ones)");
-  }
+  vocabulary.tokens.resize(static_cast<size_t>(count));
   return vocabulary;
 }
 
@@ -322,14 +324,15 @@ void read_tiktoken_specials(const std::string& path, RankedVocabulary& vocabular
   const auto decoder = fields.object("added_tokens_decoder");
   if (!decoder) fields.bad("added_tokens_decoder", "an object from ids to special tokens");
   const auto first = static_cast<int64_t>(vocabulary.tokens.size());
+  const int64_t last = first + kMaxSpecialTokens - 1;
   int64_t end = first + kReservedTokens;
   for (const auto& [key, value] : fields.find("added_tokens_decoder")->items()) {
     int64_t id = -1;
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
     const auto token = decoder->object(key);
     const bool is_id = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
-    if (!token || !is_id || id < first || id >= kMaxVocabulary) {
-      decoder->bad(key, "an object, named by an id of " + range_text(first, kMaxVocabulary - 1));
+    if (!token || !is_id || id < first || id > last) {
+      decoder->bad(key, "an object, named by an id of " + range_text(first, last));
     }
     const auto text = token->string("content");
     if (!text || text->empty()) token->bad("content", "a text");
@@ -346,6 +349,7 @@ RankedVocabulary read_tiktoken(const std::string& path) {
   RankedVocabulary vocabulary;
   vocabulary.file = path;
   const std::string text = read_text_file(path, kMaxVocabularyBytes);
+  const auto lines = std::min<int64_t>(std::ranges::count(text, '\n') + 1, kMaxVocabulary);
   size_t number = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -357,10 +361,9 @@ RankedVocabulary read_tiktoken(const std::string& path) {
     int64_t rank = -1;
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     if (space == line.npos || parsed.ec != std::errc() ||
-        parsed.ptr != digits.data() + digits.size() || rank < 0 || rank >= kMaxVocabulary) {
+        parsed.ptr != digits.data() + digits.size() || rank < 0 || rank >= lines) {
       throw_bad_file(place + " is " + quote_text(line) +
-                     "; expected base64, a blank and a rank of " +
-                     range_text(0, kMaxVocabulary - 1));
+                     "; expected base64, a blank and a rank of " + range_text(0, lines - 1));
     }
     add_token(vocabulary, rank, decode_base64(line.substr(0, space), place), place);
   }

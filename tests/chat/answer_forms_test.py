@@ -29,6 +29,15 @@ except ImportError as error:
 
 from plain_parsers import FAMILIES, TOOLS, compact, read_plainly
 
+HOSTILE = {
+    "hermes": ["<think>", "</think>", "<tool_call>", "</tool_call>", "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+               "{\"name\": \"f\", \"arguments\": {\"a\": \"", "\"}}", "\n", "\\"],
+    "kimi-k2": ["<think>", "</think>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+                "functions.f:0", "<|tool_call_argument_begin|>", "{\"a\": 1}", "<|tool_call_end|>"],
+    "deepseek": ["<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "f",
+                 "<｜tool▁sep｜>", "{\"a\": 1}", "<｜tool▁call▁end｜>"],
+    "think": ["<think>", "</think>", "\n", "<", "think>"],
+}
 COUNT = 120
 CUTS = 12
 WORDS = ["It is", "7 °C", "日本 🙂", "a < b & c", "{\"a\": 1}", "line one\n\nline two", "<b>bold</b>", "- 'x'", "[1, 2]", "ß\t\"q\""]
@@ -170,6 +179,23 @@ class FormsTest(unittest.TestCase):
                     self.assertTrue(same_types(found_parts(found, [call[2] for call in calls]), wanted),
                                     (case, found, wanted))
                 print(f"{name}: {len(cases)} answers cut off")
+
+    def test_hostile_texts(self):
+        """Marks in any order, of those families where what is no call is plain to say."""
+        rng = random.Random(4)
+        for name, marks in HOSTILE.items():
+            cases = []
+            for _ in range(1500):
+                space = lambda: rng.choice(["", "", " ", "\n"])
+                text = "".join(rng.choice(marks) + space() + rng.choice(["", f"W{place}é"]) + space()
+                               for place in range(rng.randint(1, 10)))
+                cases.append({"format": name, "text": text, "prompt": "", "cuts": odd_cuts(text, rng)})
+            for case, found in zip(cases, take_apart(cases)):
+                self.assertNotIn("error", found)
+                content, reasoning, calls = read_plainly(FAMILIES[name], case["text"], False)
+                wanted = (content, reasoning, [call[:2] for call in calls])
+                self.assertTrue(same_types(found_parts(found, [call[2] for call in calls]), wanted), (case, found, wanted))
+            print(f"{name}: {len(cases)} hostile texts")
 
 
 class HarmonyTest(unittest.TestCase):

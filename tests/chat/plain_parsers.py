@@ -212,7 +212,9 @@ def read_plainly(family, text, in_reasoning):
         if kind == "reasoning":
             marks = [closed] + ([call_mark, *sections] if family.get("ends_thinking") else [])
         else:
-            marks = [opened, *sections, *([call_mark] if call_mark else []), *([closed] if is_first else [])]
+            # An end of reasoning counts where nothing but blanks stand before it.
+            ends = is_first and text[at:].lstrip(" \t\r\n").startswith(closed)
+            marks = [opened, *sections, *([call_mark] if call_mark else []), *([closed] if ends else [])]
         found = min(((place, mark) for mark in marks if (place := text.find(mark, at)) >= 0), default=(len(text), ""))
         before = text[at:found[0]]
         parts[kind][-1] += before

@@ -209,6 +209,7 @@ TEST_F(RankTokenizerTest, NamesWhatIsWrongInTiktoken) {
   expect_tiktoken_error("AA== 0\n\nAQ== 0\n", "line 3 has the rank 0");
   expect_tiktoken_error("AA== 0\nA 1\n", "line 2 is 'A'");
   expect_tiktoken_error("AA== 1\n", "no token has the rank 0");
+  expect_tiktoken_error("AA== 16777215\n", "line 1 is 'AA== 16777215'; expected");
   expect_tiktoken_error("AA== 0\n", "no token is the byte 1");
   write_bytes(folder_ / "tiktoken.model", small_tiktoken());
   const auto expect_config_error = [&](const json& patch,

@@ -129,7 +129,7 @@ TEST(LoadErrorsOfShapes, LatentsThatNoFusedKernelTakes) {
   const Error error = error_of([&] { Engine::load(wide.path(), test_options()); });
   EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
   EXPECT_TRUE(
-      is_one_line_with(error, {"kv_lora_rank is 514", "at most 512", "--kernels reference"}))
+      is_one_line_with(error, {"config.json: 'kv_lora_rank' is 514", "at most 512", "--kernels reference"}))
       << error.what();
   const EditedModel other("deepseek_v3", [](nlohmann::json& config) { config["v_head_dim"] = 32; });
   for (const KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
