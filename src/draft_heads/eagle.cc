@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// EAGLE-3 (Li et al., arXiv 2503.01840): a chain, each guess made of the one before and of what the
+// heads made of it. P-EAGLE (arXiv 2602.01469): all guesses of a chain in one pass, of a mask in
+// place of what is not known yet.
+#include <algorithm>
+
+#include "draft_heads/eagle_network.h"
+#include "draft_heads/head_text.h"
+
+namespace vitrine::draft_heads {
+
+namespace {
+
+/// Rows of features that are kept of a text: a pass's, and as many again to be taken together.
+constexpr int64_t kEagleWindow = 2 * (EagleNetwork::kMaxRows + 1) + 128;
+/// Positions behind a text's end that its guesses may have.
+constexpr int64_t kGuessSlots = EagleNetwork::kMaxRows;
+/// Pairs of one text that go beside its guesses.
+constexpr int64_t kPairsBeside = 8;
+
+struct EagleText : HeadText {
+  EagleText(const DraftText& about, const EagleConfig& config, int64_t width)
+      : HeadText(about, width, kEagleWindow), cache(config.layer, about.max_tokens + kGuessSlots) {}
+
+  /// Position of a slot of the cache.
+  int32_t slot(int64_t position) const { return static_cast<int32_t>(position - first); }
+
+  int64_t first = 0;   // position of the cache's first slot
+  int64_t cached = 0;  // positions before this one have theirs
+  EagleCache cache;
+};
+
+class EagleDrafter final : public HeadDrafter {
+ public:
+  EagleDrafter(const HeadSources& sources, bool is_parallel)
+      : config_(read_eagle_config(sources, is_parallel)),
+        is_parallel_(is_parallel),
+        part_(sources.target.config.hidden_size),
+        width_(part_ * std::ssize(config_.layers)),
+        network_(config_, sources),
+        sorted_(config_.layers) {
+    std::ranges::sort(sorted_);
+    for (const int layer : config_.layers) {
+      parts_.push_back(std::ranges::find(sorted_, layer) - sorted_.begin());
+    }
+    rows_.reserve(EagleNetwork::kMaxRows);
+    pairs_.reserve(EagleNetwork::kMaxRows);
+    asked_.reserve(EagleNetwork::kMaxRows);
+    if (!is_parallel) return;
+    const int64_t extents[] = {1, 1, width_};
+    const TensorInfo& mask = sources.heads.require("mask_hidden", extents);
+    mask_ = network_.fuse(sources.heads.read_f32(mask));
+  }
+
+  std::string_view name() const override { return is_parallel_ ? "peagle" : "eagle3"; }
+  std::span<const int> feature_layers() const override { return sorted_; }
+
+  DraftTextId start(const DraftText& about) override {
+    auto text = std::make_unique<EagleText>(about, config_, width_);
+    network_.reserve(about.max_tokens + kGuessSlots);
+    return texts_.add(std::move(text));
+  }
+  DraftTextId fork(DraftTextId text) override { return texts_.fork(text); }
+  void commit(DraftTextId text, std::span<const int32_t> tokens) override {
+    for (const int32_t token : tokens) {
+      if (token >= 0 && token < config_.layer.vocab_size) continue;
+      throw Error(ErrorKind::kInvalidArgument,
+                  "token " + std::to_string(token) + " was shown to draft heads; expected 0 to " +
+                      std::to_string(config_.layer.vocab_size - 1));
+    }
+    texts_.commit(text, tokens);
+  }
+  void release(DraftTextId text, bool) override { texts_.release(text); }
+
+  void truncate(DraftTextId id, int64_t length) override {
+    EagleText& text = texts_.truncate(id, length);
+    text.cached = std::min(text.cached, std::max<int64_t>(length - 1, 0));
+    if (text.cached < text.features.first()) begin_anew(text);
+    text.first = std::min(text.first, text.cached);
+  }
+
+  void observe(DraftTextId id, int64_t first, std::span<const float> rows) override {
+    EagleText& text = texts_.get(id);
+    const int64_t count = count_rows(rows, width_);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t position = first + i;
+      if (position < text.features.end()) continue;
+      if (position > text.features.end()) {  // those between are not known: it begins here
+        text.features.begin_at(position);
+        begin_anew(text);
+      }
+      if (text.features.is_full()) make_room(id, text);
+      float* row = text.features.append();
+      for (size_t part = 0; part < parts_.size(); ++part) {
+        std::copy_n(rows.data() + i * width_ + parts_[part] * part_, part_,
+                    row + static_cast<int64_t>(part) * part_);
+      }
+      text.features.keep_prompt_row();
+    }
+  }
+
+  void propose(std::span<DraftProposal> proposals) override {
+    for (DraftProposal& proposal : proposals) {
+      proposal.count = 0;
+      EagleText& text = texts_.get(proposal.text);
+      const int64_t last = text.last_pair();
+      const int64_t most = limit(proposal);
+      if (last < 0 || most == 0) continue;
+      const int64_t own = is_parallel_ ? most : 1;
+      cache_pairs(text, last - std::min(kPairsBeside, EagleNetwork::kMaxRows - own));
+      const auto needed = static_cast<size_t>(last - text.cached + own);
+      if (rows_.size() + needed > EagleNetwork::kMaxRows) guess_together();
+      ask(proposal, text, last);
+    }
+    guess_together();
+  }
+
+ private:
+  int64_t limit(const DraftProposal& proposal) const {
+    const auto most = std::min(std::ssize(proposal.tokens), int64_t{EagleNetwork::kMaxRows});
+    return config_.trained_guesses > 0 && is_parallel_
+               ? std::min<int64_t>(most, config_.trained_guesses)
+               : most;
+  }
+
+  static void begin_anew(EagleText& text) { text.first = text.cached = text.features.first(); }
+
+  static EagleRow pair(EagleText& text, int64_t position) {
+    EagleRow row;
+    row.token = text.tokens[static_cast<size_t>(position) + 1];
+    row.features = text.features.row(position);
+    row.cache = &text.cache;
+    row.slot = text.slot(position);
+    row.position = static_cast<int32_t>(position);
+    return row;
+  }
+
+  /// Keys and values of the pairs before `end`.
+  void cache_pairs(EagleText& text, int64_t end) {
+    while (text.cached < end) {
+      pairs_.clear();
+      for (; text.cached < end && pairs_.size() < EagleNetwork::kMaxRows; ++text.cached) {
+        pairs_.push_back(pair(text, text.cached));
+      }
+      network_.run(pairs_);
+    }
+    text.features.drop_before(text.cached);
+  }
+
+  void make_room(DraftTextId id, EagleText& text) {
+    // The last pair stays: guesses are made of it, again where it is asked twice.
+    cache_pairs(text, std::min(text.features.end(), text.length() - 1) - 1);
+    if (!text.features.is_full()) return;
+    throw Error(ErrorKind::kInvalidArgument,
+                "text " + std::to_string(id) + " of a drafter has " +
+                    std::to_string(text.length()) + " tokens and features up to position " +
+                    std::to_string(text.features.end() - 1) +
+                    "; expected its tokens before their features");
+  }
+
+  /// Adds the rows of a text's first guess; of P-EAGLE, of all.
+  void ask(DraftProposal& proposal, EagleText& text, int64_t last) {
+    for (int64_t position = text.cached; position <= last; ++position) {
+      rows_.push_back(pair(text, position));
+    }
+    rows_.back().guesses = true;
+    asked_.push_back({&proposal, &text, last});
+    if (!is_parallel_) return;
+    EagleRow mask = rows_.back();
+    mask.token = config_.mask_token;
+    mask.features = nullptr;
+    mask.state = mask_.data();
+    for (int64_t i = 1; i < limit(proposal); ++i) {
+      ++mask.slot;
+      ++mask.position;
+      rows_.push_back(mask);
+    }
+  }
+
+  void guess_together() {
+    if (asked_.empty()) return;
+    network_.run(rows_);
+    if (is_parallel_) {
+      take_all();
+    } else {
+      follow_chains();
+    }
+    rows_.clear();
+    for (const Asked& asked : asked_) {
+      // The last pair is computed again with the ones that come: its guess may be asked for twice.
+      asked.text->cached = asked.last;
+      asked.text->features.drop_before(asked.last);
+    }
+    asked_.clear();
+  }
+
+  /// Writes a guess of the last run behind the proposal's others; false where there is none.
+  bool take(DraftProposal& proposal, size_t guess) {
+    const int32_t token = network_.best_token(guess);
+    if (token < 0) return false;
+    if (on_logits) on_logits(proposal.text, proposal.count, network_.logits(guess));
+    proposal.tokens[static_cast<size_t>(proposal.count++)] = token;
+    return true;
+  }
+
+  void take_all() {
+    size_t guess = 0;
+    for (const Asked& asked : asked_) {
+      const int64_t most = limit(*asked.proposal);
+      bool goes_on = true;
+      for (int64_t i = 0; i < most; ++i, ++guess) {
+        goes_on = goes_on && take(*asked.proposal, guess);
+      }
+    }
+  }
+
+  void follow_chains() {
+    for (Asked& asked : asked_) asked.goes_on = true;
+    while (true) {
+      rows_.clear();
+      size_t guess = 0;
+      for (Asked& asked : asked_) {
+        if (!asked.goes_on) continue;
+        DraftProposal& proposal = *asked.proposal;
+        const size_t own = guess++;
+        asked.goes_on = take(proposal, own) && proposal.count < limit(proposal);
+        if (!asked.goes_on) continue;
+        EagleRow row;
+        row.token = proposal.tokens[static_cast<size_t>(proposal.count) - 1];
+        row.state = network_.state(own);
+        row.cache = &asked.text->cache;
+        row.slot = asked.text->slot(asked.last) + proposal.count;
+        row.position = static_cast<int32_t>(asked.last) + proposal.count;
+        row.guesses = true;
+        rows_.push_back(row);
+      }
+      if (rows_.empty()) return;
+      network_.run(rows_);
+    }
+  }
+
+  struct Asked {
+    DraftProposal* proposal = nullptr;
+    EagleText* text = nullptr;
+    int64_t last = 0;  // pair
+    bool goes_on = false;
+  };
+
+  const EagleConfig config_;
+  const bool is_parallel_;
+  const int64_t part_, width_;  // of one layer's features, and of all
+  EagleNetwork network_;
+  std::vector<int> sorted_;     // the layers, ascending, as features are shown
+  std::vector<int64_t> parts_;  // of fc's columns: which of the sorted layers
+  std::vector<float> mask_;     // [hidden] what fc makes of the mask
+  HeadTexts<EagleText> texts_;
+  std::vector<EagleRow> rows_, pairs_;
+  std::vector<Asked> asked_;
+};
+
+std::unique_ptr<HeadDrafter> make_eagle3(const HeadSources& sources) {
+  return std::make_unique<EagleDrafter>(sources, false);
+}
+
+std::unique_ptr<HeadDrafter> make_peagle(const HeadSources& sources) {
+  return std::make_unique<EagleDrafter>(sources, true);
+}
+
+}  // namespace
+
+VITRINE_REGISTER_DRAFT_HEADS("eagle3", &make_eagle3);
+VITRINE_REGISTER_DRAFT_HEADS("peagle", &make_peagle);
+
+}  // namespace vitrine::draft_heads

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The texts that heads follow: their tokens and the features of their newest positions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "draft_heads/feature_window.h"
+#include "vitrine/drafter.h"
+
+namespace vitrine::draft_heads {
+
+/// One text. A pair is a position's features and the token behind it.
+struct HeadText {
+  /// Throws kInvalidArgument for a text without room.
+  HeadText(const DraftText& about, int64_t width, int64_t window)
+      : features(width, window, about.prompt_tokens) {
+    if (about.max_tokens < 1 || about.prompt_tokens < 0) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a text of at most " + std::to_string(about.max_tokens) +
+                      " tokens was given to a drafter; expected at least 1");
+    }
+    tokens.reserve(static_cast<size_t>(about.max_tokens));
+  }
+  HeadText(const HeadText& other) : tokens(), features(other.features) {
+    tokens.reserve(other.tokens.capacity());
+    tokens.assign(other.tokens.begin(), other.tokens.end());
+  }
+  HeadText& operator=(const HeadText&) = delete;
+
+  int64_t length() const { return std::ssize(tokens); }
+  /// The position of the last pair, where the newest token has its own; else -1.
+  int64_t last_pair() const {
+    const int64_t last = length() - 2;
+    return last >= features.first() && last < features.end() ? last : -1;
+  }
+
+  std::vector<int32_t> tokens;
+  FeatureWindow features;
+};
+
+/// Texts by their names. `Text` is derived from HeadText.
+template <typename Text>
+class HeadTexts {
+ public:
+  DraftTextId add(std::unique_ptr<Text> text) {
+    texts_[++last_] = std::move(text);
+    return last_;
+  }
+  Text& get(DraftTextId text) const {
+    const auto found = texts_.find(text);
+    if (found == texts_.end()) {
+      throw Error(ErrorKind::kInvalidArgument, "a drafter follows no text " + std::to_string(text) +
+                                                   "; expected one that start() gave");
+    }
+    return *found->second;
+  }
+  DraftTextId fork(DraftTextId text) { return add(std::make_unique<Text>(get(text))); }
+  void release(DraftTextId text) { texts_.erase(text); }
+
+  void commit(DraftTextId text, std::span<const int32_t> added) {
+    std::vector<int32_t>& tokens = get(text).tokens;
+    if (added.size() > tokens.capacity() - tokens.size()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "text " + std::to_string(text) + " of a drafter has outgrown the " +
+                      std::to_string(tokens.capacity()) +
+                      " tokens that it has room for; expected DraftText::max_tokens at most");
+    }
+    tokens.insert(tokens.end(), added.begin(), added.end());
+  }
+  /// The text, cut.
+  Text& truncate(DraftTextId text, int64_t length) {
+    Text& cut = get(text);
+    if (length < 0 || length > cut.length()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "text " + std::to_string(text) + " of a drafter was to be cut to " +
+                      std::to_string(length) + " tokens; expected 0 to " +
+                      std::to_string(cut.length()) + ", which it has");
+    }
+    cut.tokens.resize(static_cast<size_t>(length));
+    cut.features.truncate(length);
+    return cut;
+  }
+
+ private:
+  DraftTextId last_ = 0;
+  std::unordered_map<DraftTextId, std::unique_ptr<Text>> texts_;
+};
+
+/// How many rows of `width` numbers there are. Throws kInvalidArgument for a part of one.
+inline int64_t count_rows(std::span<const float> rows, int64_t width) {
+  if (std::ssize(rows) % width == 0) return std::ssize(rows) / width;
+  throw Error(ErrorKind::kInvalidArgument,
+              "a drafter was shown " + std::to_string(rows.size()) +
+                  " features; expected rows of " + std::to_string(width) +
+                  ": EngineOptions::feature_layers are to be those of the drafter");
+}
+
+}  // namespace vitrine::draft_heads

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Medusa (Cai et al., arXiv 2401.10774): head h guesses the token h + 2 behind the position whose
+// normed state it reads; a chain of the likeliest ones.
+#include <algorithm>
+
+#include "checkpoint/fields.h"
+#include "core/json_text.h"
+#include "draft_heads/head_folder.h"
+#include "draft_heads/head_kind.h"
+#include "draft_heads/head_memory.h"
+#include "draft_heads/head_text.h"
+
+namespace vitrine::draft_heads {
+
+namespace {
+
+constexpr int64_t kMedusaRows = 16;  // texts that are computed together
+constexpr int64_t kMedusaWindow = 2;
+constexpr int64_t kMaxMedusaHeads = 64;
+constexpr int64_t kMaxMedusaLayers = 64;
+
+struct MedusaConfig {
+  std::string prefix;  // of the tensors' names: empty, or "medusa_heads."
+  int64_t heads = 0;
+  int64_t layers = 1;
+  int64_t draft_vocabulary = 0;
+  bool has_bias = false;
+};
+
+MedusaConfig read_medusa_config(const HeadSources& sources) {
+  const Checkpoint& heads = sources.heads;
+  const TargetModel& target = sources.target;
+  const nlohmann::json whole = parse_json_object(heads.config_json(), heads.config_name());
+  const checkpoint::Fields fields(whole, heads.config_name());
+  MedusaConfig config;
+  if (heads.find("medusa_heads.blocks.0.layers.0.weight") != nullptr) {
+    config.prefix = "medusa_heads.";
+  }
+  const std::string first = config.prefix + "blocks.0.layers.0.";
+  if (heads.find(first + "weight") == nullptr) {
+    throw Error(ErrorKind::kBadFile, heads.path() + ": has no tensor '" + first +
+                                         "weight'; expected Medusa heads as vLLM reads them");
+  }
+  const auto same = [&](const char* name, int64_t expected, const char* what) {
+    const auto found = fields.integer(name, 1, INT64_MAX);
+    if (!found || *found == expected) return;
+    fields.bad(name, std::to_string(expected) + ", " + what + " of " + target.checkpoint.path());
+  };
+  same("hidden_size", target.config.hidden_size, "the hidden size");
+  same("vocab_size", target.config.vocab_size, "the tokens");
+  int64_t present = 0;
+  while (heads.find(config.prefix + "blocks." + std::to_string(present) + ".layers.0.weight") !=
+         nullptr) {
+    ++present;
+  }
+  config.heads =
+      fields.integer({"num_heads", "medusa_num_heads"}, 1, kMaxMedusaHeads).value_or(present);
+  config.layers = fields.integer({"num_hidden_layers", "medusa_num_layers"}, 1, kMaxMedusaLayers)
+                      .value_or(1);
+  config.draft_vocabulary = fields.integer("truncated_vocab_size", 1, target.config.vocab_size)
+                                .value_or(target.config.vocab_size);
+  config.has_bias =
+      fields.boolean("medusa_fc_bias").value_or(heads.find(first + "bias") != nullptr);
+  const std::vector<int>& layers = sources.options.layers;
+  const auto depth = static_cast<int>(target.config.num_layers);
+  if (!layers.empty() && layers != std::vector<int>{depth}) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "option 'layers' of draft heads names others than " + std::to_string(depth) +
+                    "; expected that one alone, or none: Medusa reads what leaves the last layer "
+                    "of " +
+                    target.checkpoint.path());
+  }
+  return config;
+}
+
+class MedusaDrafter final : public HeadDrafter {
+ public:
+  explicit MedusaDrafter(const HeadSources& sources)
+      : config_(read_medusa_config(sources)),
+        kernel_(ops::select_cpu_kernels()),
+        width_(sources.target.config.hidden_size),
+        vocabulary_(sources.target.config.vocab_size),
+        epsilon_(sources.target.norm_epsilon),
+        layers_{static_cast<int>(sources.target.config.num_layers)},
+        scratch_(memory_, no_graph_, {.max_tokens = kMedusaRows, .max_rows = kMedusaRows}),
+        products_(kernel_),
+        weights_(kernel_, sources.heads, true),
+        model_weights_(kernel_, sources.target.checkpoint, true, 0, /*mapped=*/true),
+        normed_(scratch_.shared_rows("normed", kMedusaRows, width_)),
+        state_(scratch_.shared_rows("state", kMedusaRows, width_)),
+        branch_(scratch_.shared_rows("branch", kMedusaRows, width_)) {
+    plan_blocks(sources.heads);
+    plan_logits(sources);
+    if (!sources.target.final_norm.empty()) {
+      final_norm_ = model_weights_.vector(sources.target.final_norm, width_);
+    }
+    products_.allocate(memory_, 1, model_weights_.strip_bytes());
+    weights_.load(1, 0);
+    model_weights_.load(1, 0);
+    logits_ = scratch_.array<float>(kMedusaRows * config_.draft_vocabulary);
+    statistics_.resize(
+        static_cast<size_t>(ops::divide_up(config_.draft_vocabulary, kernels::kHeadBlock)));
+    asked_.reserve(kMedusaRows);
+  }
+
+  std::string_view name() const override { return "medusa"; }
+  std::span<const int> feature_layers() const override { return layers_; }
+  DraftTextId start(const DraftText& about) override {
+    return texts_.add(std::make_unique<HeadText>(about, width_, kMedusaWindow));
+  }
+  DraftTextId fork(DraftTextId text) override { return texts_.fork(text); }
+  void commit(DraftTextId text, std::span<const int32_t> tokens) override {
+    texts_.commit(text, tokens);
+  }
+  void truncate(DraftTextId text, int64_t length) override { texts_.truncate(text, length); }
+  void release(DraftTextId text, bool) override { texts_.release(text); }
+
+  void observe(DraftTextId id, int64_t first, std::span<const float> rows) override {
+    FeatureWindow& features = texts_.get(id).features;
+    const int64_t count = count_rows(rows, width_);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t position = first + i;
+      if (position < features.end()) continue;
+      if (position > features.end() || features.is_full()) features.begin_at(position);
+      std::copy_n(rows.data() + i * width_, width_, features.append());
+      features.keep_prompt_row();
+    }
+  }
+
+  void propose(std::span<DraftProposal> proposals) override {
+    for (DraftProposal& proposal : proposals) {
+      proposal.count = 0;
+      const HeadText& text = texts_.get(proposal.text);
+      const int64_t last = text.last_pair();
+      if (last < 0) continue;
+      const auto row = std::ssize(asked_);
+      kernel_.rms_norm(text.features.row(last), final_norm_, epsilon_, width_, normed_.row(row));
+      asked_.push_back(&proposal);
+      if (std::ssize(asked_) == kMedusaRows) guess_together();
+    }
+    guess_together();
+  }
+
+ private:
+  struct BlockLayer {
+    const kernels::Weight* weight = nullptr;
+    const float* bias = nullptr;
+  };
+
+  void plan_blocks(const Checkpoint& heads) {
+    for (int64_t head = 0; head < config_.heads; ++head) {
+      for (int64_t layer = 0; layer < config_.layers; ++layer) {
+        const std::string module = config_.prefix + "blocks." + std::to_string(head) + ".layers." +
+                                   std::to_string(layer);
+        BlockLayer& block = block_layers_.emplace_back();
+        block.weight = &weights_.matrix(module, width_, width_);
+        if (config_.has_bias) block.bias = weights_.vector(module + ".bias", width_);
+        scratch_.need(state_, *block.weight);
+      }
+    }
+    if (config_.draft_vocabulary < vocabulary_) {
+      tokens_of_drafts_ = read_tokens(heads, config_.prefix + "token_map",
+                                      config_.draft_vocabulary, vocabulary_, /*offsets=*/false);
+    }
+  }
+
+  /// A head's own rows; else one matrix for all of them; else the model's.
+  void plan_logits(const HeadSources& sources) {
+    const auto has = [&](const std::string& name) {
+      return sources.heads.find(name + ".weight") != nullptr;
+    };
+    const std::string own = config_.prefix + "lm_heads.";
+    for (int64_t head = 0; head < config_.heads; ++head) {
+      std::string module = own + std::to_string(head);
+      if (head > 0 && !has(own + "1")) module = own + "0";
+      if (!has(own + "0")) module = config_.prefix + "lm_head";
+      const bool is_models =
+          !has(own + "0") && !has(module) && config_.draft_vocabulary == vocabulary_;
+      reads_model_ = reads_model_ || is_models;
+      const kernels::Weight& weight =
+          is_models ? model_weights_.matrix(sources.target.head, vocabulary_, width_)
+                    : weights_.matrix(module, config_.draft_vocabulary, width_);
+      scratch_.need(state_, weight);
+      heads_.push_back(&weight);
+    }
+  }
+
+  void guess_together() {
+    const auto count = static_cast<int32_t>(asked_.size());
+    if (count == 0) return;
+    if (reads_model_) model_weights_.check_files();
+    int64_t most = 0;
+    for (const DraftProposal* proposal : asked_) {
+      most = std::max<int64_t>(most, std::ssize(proposal->tokens));
+    }
+    for (int64_t head = 0; head < std::min(most, config_.heads); ++head) {
+      compute(head, count);
+      for (int32_t row = 0; row < count; ++row) take(head, row);
+    }
+    asked_.clear();
+  }
+
+  /// Logits of one head for all texts that asked.
+  void compute(int64_t head, int32_t count) {
+    kernels::RowMap rows;
+    rows.count = count;
+    std::copy_n(normed_.data, count * width_, state_.data);
+    for (int32_t row = 0; row < count; ++row) state_.quantize(kernel_, row);
+    for (int64_t layer = 0; layer < config_.layers; ++layer) {
+      const BlockLayer& block = block_layers_[static_cast<size_t>(head * config_.layers + layer)];
+      products_.linear(*block.weight, 0, width_, ops::activations(state_, *block.weight), rows,
+                       block.bias, nullptr, branch_.data, width_);
+      for (int64_t i = 0; i < count * width_; ++i) {
+        state_.data[i] += branch_.data[i] * kernel_.sigmoid(branch_.data[i]);
+      }
+      for (int32_t row = 0; row < count; ++row) state_.quantize(kernel_, row);
+    }
+    const kernels::Weight& weight = *heads_[static_cast<size_t>(head)];
+    products_.linear(weight, 0, weight.rows, ops::activations(state_, weight), rows, nullptr,
+                     nullptr, logits_, weight.rows);
+  }
+
+  void take(int64_t head, int32_t row) {
+    DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
+    if (proposal.count != head || head >= std::ssize(proposal.tokens)) return;
+    float* logits = logits_ + row * config_.draft_vocabulary;
+    for (int64_t block = 0; block < std::ssize(statistics_); ++block) {
+      const int64_t begin = block * kernels::kHeadBlock;
+      kernel_.head_block(logits, begin,
+                         std::min(config_.draft_vocabulary, begin + kernels::kHeadBlock), 1.0F,
+                         false, &statistics_[static_cast<size_t>(block)], nullptr);
+    }
+    kernels::HeadStats best;
+    kernel_.head_merge(statistics_.data(), static_cast<int32_t>(statistics_.size()), &best);
+    if (best.count == 0) return;  // all are NaN
+    if (on_logits) {
+      on_logits(proposal.text, proposal.count,
+                {logits, static_cast<size_t>(config_.draft_vocabulary)});
+    }
+    const int32_t draft = best.top_ids[0];
+    proposal.tokens[static_cast<size_t>(proposal.count++)] =
+        tokens_of_drafts_.empty() ? draft : tokens_of_drafts_[static_cast<size_t>(draft)];
+  }
+
+  const MedusaConfig config_;
+  const kernels::CpuKernels& kernel_;
+  const int64_t width_, vocabulary_;  // of the model
+  const float epsilon_;
+  const std::vector<int> layers_;
+  ops::Graph no_graph_;
+  HeadMemory memory_;
+  ops::PlanScratch scratch_;
+  ops::Products products_;
+  model::CheckpointWeights weights_, model_weights_;
+  ops::RowBuffer &normed_, &state_, &branch_;
+  const float* final_norm_ = nullptr;
+  std::vector<BlockLayer> block_layers_;        // [heads, layers]
+  std::vector<const kernels::Weight*> heads_;   // of their logits
+  std::vector<int32_t> tokens_of_drafts_;       // empty: they are the model's
+  bool reads_model_ = false;                    // in a step
+  float* logits_ = nullptr;                     // [kMedusaRows, draft vocabulary]
+  std::vector<kernels::HeadBlockStats> statistics_;
+  HeadTexts<HeadText> texts_;
+  std::vector<DraftProposal*> asked_;
+};
+
+std::unique_ptr<HeadDrafter> make_medusa(const HeadSources& sources) {
+  return std::make_unique<MedusaDrafter>(sources);
+}
+
+}  // namespace
+
+VITRINE_REGISTER_DRAFT_HEADS("medusa", &make_medusa);
+
+}  // namespace vitrine::draft_heads
