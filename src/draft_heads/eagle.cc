@@ -64,9 +64,9 @@ class EagleDrafter final : public HeadDrafter {
   void commit(DraftTextId text, std::span<const int32_t> tokens) override {
     for (const int32_t token : tokens) {
       if (token >= 0 && token < config_.layer.vocab_size) continue;
-      throw Error(ErrorKind::kInvalidArgument,
-                  "token " + std::to_string(token) + " was shown to draft heads; expected 0 to " +
-                      std::to_string(config_.layer.vocab_size - 1));
+      throw Error(ErrorKind::kInvalidArgument, "token " + std::to_string(token) +
+                                                   " was shown to draft heads; expected 0 to " +
+                                                   std::to_string(config_.layer.vocab_size - 1));
     }
     texts_.commit(text, tokens);
   }
@@ -151,11 +151,11 @@ class EagleDrafter final : public HeadDrafter {
     // The last pair stays: guesses are made of it, again where it is asked twice.
     cache_pairs(text, std::min(text.features.end(), text.length() - 1) - 1);
     if (!text.features.is_full()) return;
-    throw Error(ErrorKind::kInvalidArgument,
-                "text " + std::to_string(id) + " of a drafter has " +
-                    std::to_string(text.length()) + " tokens and features up to position " +
-                    std::to_string(text.features.end() - 1) +
-                    "; expected its tokens before their features");
+    throw Error(ErrorKind::kInvalidArgument, "text " + std::to_string(id) + " of a drafter has " +
+                                                 std::to_string(text.length()) +
+                                                 " tokens and features up to position " +
+                                                 std::to_string(text.features.end() - 1) +
+                                                 "; expected its tokens before their features");
   }
 
   /// Adds the rows of a text's first guess; of P-EAGLE, of all.

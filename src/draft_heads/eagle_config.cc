@@ -29,8 +29,9 @@ void refuse_other_tensors(const Checkpoint& heads, bool is_parallel) {
   const bool has_fc = heads.find("fc.weight") != nullptr;
   if (has_fc && !ends_a_tensor(heads, "hidden_norm.weight")) {
     throw Error(ErrorKind::kUnsupported,
-                heads.path() + ": holds heads of EAGLE-1 or EAGLE-2 (there is a tensor 'fc.weight' "
-                               "and none named hidden_norm); expected EAGLE-3's");
+                heads.path() +
+                    ": holds heads of EAGLE-1 or EAGLE-2 (there is a tensor 'fc.weight' "
+                    "and none named hidden_norm); expected EAGLE-3's");
   }
   const bool has_masks = heads.find("mask_hidden") != nullptr;
   if (has_masks == is_parallel) return;
@@ -77,8 +78,7 @@ int32_t read_proposals(const Fields& fields) {
       own.unsupported("accept_tolerance",
                       "0: guesses that are not the model's own choice would change the text");
     }
-    most = std::max(
-        most, own.integer("speculative_tokens", 1, kMaxTrainedGuesses).value_or(0));
+    most = std::max(most, own.integer("speculative_tokens", 1, kMaxTrainedGuesses).value_or(0));
   }
   return static_cast<int32_t>(most);
 }
@@ -141,8 +141,7 @@ std::vector<int> read_layers(const Fields& fields, const HeadSources& sources) {
     for (const int64_t id : from.integers(kLayerIds, 0, kMaxLayerId, kMaxFeatureLayers)) {
       layers.push_back(static_cast<int>(id) + behind);
     }
-    check_layers(from.place() + ": field '" + kLayerIds + "'", layers, target,
-                 ErrorKind::kBadFile);
+    check_layers(from.place() + ": field '" + kLayerIds + "'", layers, target, ErrorKind::kBadFile);
   };
   append(fields, 0);
   const auto outer = fields.object("eagle_config");
@@ -179,17 +178,17 @@ void check_target(const Fields& fields, const EagleConfig& config, const TargetM
   const std::string model = target.checkpoint.path();
   const auto hidden = fields.integer("target_hidden_size", 1, INT64_MAX);
   if (hidden.value_or(config.layer.hidden_size) != target.config.hidden_size) {
-    throw Error(ErrorKind::kBadFile,
-                fields.place() + ": field '" +
-                    (hidden ? "target_hidden_size" : "hidden_size") + "' is " +
-                    std::to_string(hidden.value_or(config.layer.hidden_size)) + "; expected " +
-                    std::to_string(target.config.hidden_size) + ", the hidden size of " + model);
+    throw Error(ErrorKind::kBadFile, fields.place() + ": field '" +
+                                         (hidden ? "target_hidden_size" : "hidden_size") + "' is " +
+                                         std::to_string(hidden.value_or(config.layer.hidden_size)) +
+                                         "; expected " + std::to_string(target.config.hidden_size) +
+                                         ", the hidden size of " + model);
   }
   if (config.layer.vocab_size != target.config.vocab_size) {
-    throw Error(ErrorKind::kBadFile,
-                fields.place() + ": field 'vocab_size' is " +
-                    std::to_string(config.layer.vocab_size) + "; expected " +
-                    std::to_string(target.config.vocab_size) + ", the tokens of " + model);
+    throw Error(ErrorKind::kBadFile, fields.place() + ": field 'vocab_size' is " +
+                                         std::to_string(config.layer.vocab_size) + "; expected " +
+                                         std::to_string(target.config.vocab_size) +
+                                         ", the tokens of " + model);
   }
 }
 
@@ -202,17 +201,17 @@ EagleConfig read_eagle_config(const HeadSources& sources, bool is_parallel) {
   const auto written_as = fields.string("speculators_model_type");
   const std::string kind = is_parallel ? "peagle" : "eagle3";
   if (written_as && *written_as != kind) {
-    fields.unsupported("speculators_model_type",
-                       "'" + kind + "'" +
-                           (*written_as == "eagle" ? " (EAGLE-1 and EAGLE-2 are not read)" : ""));
+    fields.unsupported(
+        "speculators_model_type",
+        "'" + kind + "'" + (*written_as == "eagle" ? " (EAGLE-1 and EAGLE-2 are not read)" : ""));
   }
   refuse_other_tensors(heads, is_parallel);
   EagleConfig config;
   config.layer = read_layer_config(fields, whole, written_as.has_value());
   config.query_key_norm = config.layer.model_type == "qwen3";
   check_target(fields, config, sources.target);
-  config.draft_vocabulary =
-      fields.integer("draft_vocab_size", 1, config.layer.vocab_size).value_or(config.layer.vocab_size);
+  config.draft_vocabulary = fields.integer("draft_vocab_size", 1, config.layer.vocab_size)
+                                .value_or(config.layer.vocab_size);
   const auto outer = fields.object("eagle_config");
   const auto flag = [&](const char* name, bool otherwise) {
     const auto own = fields.boolean(name);

@@ -11,7 +11,7 @@
 namespace vitrine::draft_heads {
 
 struct EagleConfig {
-  ModelConfig layer;           // of the heads' own decoder layers
+  ModelConfig layer;  // of the heads' own decoder layers
   bool query_key_norm = false;
   int64_t draft_vocabulary = 0;
   bool norm_before_residual = false;  // what is added to is normed, too

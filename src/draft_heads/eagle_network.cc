@@ -114,7 +114,8 @@ void EagleNetwork::plan_fc(const TargetModel& target) {
   }
   if (hidden != part_width_) {
     throw Error(ErrorKind::kBadFile,
-                checkpoint_.path() + ": has no tensor 'embed_tokens.weight', and a hidden size of " +
+                checkpoint_.path() +
+                    ": has no tensor 'embed_tokens.weight', and a hidden size of " +
                     std::to_string(hidden) + "; expected the tensor, or the hidden size of " +
                     target.checkpoint.path() + ", " + std::to_string(part_width_) +
                     ", to share its embedding");
@@ -237,8 +238,7 @@ void EagleNetwork::enter_first_layer(std::span<const EagleRow> rows) {
 
 void EagleNetwork::enter_layer(const Layer& layer, int32_t count) {
   for (int64_t row = 0; row < count; ++row) {
-    kernel_.rms_norm(stream_.row(row), layer.input_norm, epsilon_, normed_.width,
-                     normed_.row(row));
+    kernel_.rms_norm(stream_.row(row), layer.input_norm, epsilon_, normed_.width, normed_.row(row));
     normed_.quantize(kernel_, row);
   }
 }

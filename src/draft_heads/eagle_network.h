@@ -110,9 +110,9 @@ class EagleNetwork {
   const kernels::Weight* embedding_ = nullptr;
   const kernels::Weight* fc_ = nullptr;
   const kernels::Weight* head_ = nullptr;
-  const float* whole_norm_ = nullptr;      // of all features
-  std::vector<const float*> part_norms_;   // of each layer's
-  int64_t part_width_ = 0;                 // of the model's stream
+  const float* whole_norm_ = nullptr;     // of all features
+  std::vector<const float*> part_norms_;  // of each layer's
+  int64_t part_width_ = 0;                // of the model's stream
   const float* final_norm_ = nullptr;
   std::vector<Layer> layers_;
   std::vector<int32_t> tokens_of_drafts_;  // [draft vocabulary]; empty: they are the model's

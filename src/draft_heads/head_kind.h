@@ -38,7 +38,7 @@ bool register_heads(const HeadKind& kind);
 std::unique_ptr<HeadDrafter> make_heads(std::string_view name, const std::string& heads,
                                         const std::string& model, const DraftHeadOptions& options);
 
-#define VITRINE_REGISTER_DRAFT_HEADS(name, make)                          \
+#define VITRINE_REGISTER_DRAFT_HEADS(name, make)                           \
   [[maybe_unused]] const bool VITRINE_UNIQUE_NAME(heads_are_registered_) = \
       ::vitrine::draft_heads::register_heads({name, make})
 

@@ -55,8 +55,8 @@ MedusaConfig read_medusa_config(const HeadSources& sources) {
   }
   config.heads =
       fields.integer({"num_heads", "medusa_num_heads"}, 1, kMaxMedusaHeads).value_or(present);
-  config.layers = fields.integer({"num_hidden_layers", "medusa_num_layers"}, 1, kMaxMedusaLayers)
-                      .value_or(1);
+  config.layers =
+      fields.integer({"num_hidden_layers", "medusa_num_layers"}, 1, kMaxMedusaLayers).value_or(1);
   config.draft_vocabulary = fields.integer("truncated_vocab_size", 1, target.config.vocab_size)
                                 .value_or(target.config.vocab_size);
   config.has_bias =
@@ -150,8 +150,8 @@ class MedusaDrafter final : public HeadDrafter {
   void plan_blocks(const Checkpoint& heads) {
     for (int64_t head = 0; head < config_.heads; ++head) {
       for (int64_t layer = 0; layer < config_.layers; ++layer) {
-        const std::string module = config_.prefix + "blocks." + std::to_string(head) + ".layers." +
-                                   std::to_string(layer);
+        const std::string module =
+            config_.prefix + "blocks." + std::to_string(head) + ".layers." + std::to_string(layer);
         BlockLayer& block = block_layers_.emplace_back();
         block.weight = &weights_.matrix(module, width_, width_);
         if (config_.has_bias) block.bias = weights_.vector(module + ".bias", width_);
@@ -159,8 +159,8 @@ class MedusaDrafter final : public HeadDrafter {
       }
     }
     if (config_.draft_vocabulary < vocabulary_) {
-      tokens_of_drafts_ = read_tokens(heads, config_.prefix + "token_map",
-                                      config_.draft_vocabulary, vocabulary_, /*offsets=*/false);
+      tokens_of_drafts_ = read_tokens(heads, config_.prefix + "token_map", config_.draft_vocabulary,
+                                      vocabulary_, /*offsets=*/false);
     }
   }
 
@@ -254,11 +254,11 @@ class MedusaDrafter final : public HeadDrafter {
   model::CheckpointWeights weights_, model_weights_;
   ops::RowBuffer &normed_, &state_, &branch_;
   const float* final_norm_ = nullptr;
-  std::vector<BlockLayer> block_layers_;        // [heads, layers]
-  std::vector<const kernels::Weight*> heads_;   // of their logits
-  std::vector<int32_t> tokens_of_drafts_;       // empty: they are the model's
-  bool reads_model_ = false;                    // in a step
-  float* logits_ = nullptr;                     // [kMedusaRows, draft vocabulary]
+  std::vector<BlockLayer> block_layers_;       // [heads, layers]
+  std::vector<const kernels::Weight*> heads_;  // of their logits
+  std::vector<int32_t> tokens_of_drafts_;      // empty: they are the model's
+  bool reads_model_ = false;                   // in a step
+  float* logits_ = nullptr;                    // [kMedusaRows, draft vocabulary]
   std::vector<kernels::HeadBlockStats> statistics_;
   HeadTexts<HeadText> texts_;
   std::vector<DraftProposal*> asked_;
