@@ -21,6 +21,7 @@ constexpr const char* kSpeculateCancelled = "bench speculate: cancelled before t
 struct BenchSpeculateArguments {
   std::string model, prompts, costs_file;
   std::vector<std::string> candidates = {"ngram", "suffix", "auto"};
+  std::vector<int> head_layers;
   int max_new_tokens = 128, max_drafts = 8, repeat = 3;
   float temperature = 0;
   bool cost = false, json = false;
@@ -30,7 +31,8 @@ struct BenchSpeculateArguments {
 /// Sums up a candidate over all prompts.
 struct CandidateRuns {
   std::string name;
-  std::vector<double> ratios;  // of each prompt the median of its pairs
+  std::unique_ptr<vitrine::Drafter> heads;  // learn nothing; null: each answer has a new drafter
+  std::vector<double> ratios;               // of each prompt the median of its pairs
   double plain_seconds = 0, seconds = 0;
   int64_t tokens = 0, identical = 0;
   vitrine::SpeculationCounts counts;
@@ -73,9 +75,10 @@ class SpeculateBench {
       for (int round = 0; round < arguments_.repeat; ++round) {
         stop_if_interrupted(kSpeculateCancelled);
         // A drafter that has seen no answer yet, and in turn first or second.
-        const auto drafter = make_drafter_of(candidate.name, engine_, tokenizer_);
+        const auto drafter =
+            candidate.heads ? nullptr : make_drafter_of(candidate.name, engine_, tokenizer_);
         vitrine::GenerateOptions guessed = options;
-        guessed.speculation.drafter = drafter.get();
+        guessed.speculation.drafter = candidate.heads ? candidate.heads.get() : drafter.get();
         guessed.speculation.max_drafts = arguments_.max_drafts;
         if (candidate.name == "auto") guessed.speculation.costs = costs_;
         vitrine::GenerateResult plain, found;
@@ -168,6 +171,33 @@ std::string costs_table(const std::string& model, const vitrine::PassCosts& cost
   return text;
 }
 
+/// Opens heads among the candidates, and asks for the features that they read.
+std::vector<CandidateRuns> open_candidates(const BenchSpeculateArguments& arguments,
+                                           vitrine::EngineOptions& options) {
+  std::vector<CandidateRuns> all;
+  for (const std::string& name : arguments.candidates) {
+    CandidateRuns& candidate = all.emplace_back();
+    candidate.name = name;
+    if (!arguments.cost) {
+      candidate.heads = open_heads_of(name, arguments.model, arguments.head_layers);
+    }
+    if (candidate.heads == nullptr) continue;
+    const auto read = candidate.heads->feature_layers();
+    const std::vector<int> layers(read.begin(), read.end());
+    if (!options.feature_layers.empty() && options.feature_layers != layers) {
+      refuse(
+          fmt::format("--candidates: {} reads other layers than heads before it; expected heads "
+                      "of the same layers, or one after another",
+                      name));
+    }
+    options.feature_layers = layers;
+  }
+  if (!arguments.head_layers.empty() && options.feature_layers.empty()) {
+    refuse("--head-layers says what heads read; expected heads among --candidates");
+  }
+  return all;
+}
+
 int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   if (arguments.prompts.empty() == !arguments.cost) {
     refuse("bench speculate measures answers or passes; expected --prompts FILE, or --cost");
@@ -177,6 +207,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   }
   std::vector<std::vector<int32_t>> prompts;
   vitrine::EngineOptions options = arguments.device.engine_options();
+  std::vector<CandidateRuns> all = open_candidates(arguments, options);
   options.max_context = 256;
   options.max_sequences = 1;
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
@@ -215,8 +246,6 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     }
     return 0;
   }
-  std::vector<CandidateRuns> all;
-  for (const std::string& name : arguments.candidates) all.emplace_back().name = name;
   SpeculateBench bench(*engine, tokenizer, arguments, costs);
   for (const std::vector<int32_t>& prompt : prompts) bench.run(prompt, all);
   if (arguments.json) {
@@ -240,9 +269,11 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
                         "a JSON string a line, or an object with a string 'prompt'");
   speculate
       ->add_option("--candidates", arguments->candidates,
-                   "who guesses, with commas: ngram, suffix, draft=MODEL, auto")
+                   "who guesses, with commas: ngram, suffix, draft=MODEL, auto, or heads as "
+                   "--speculate of generate has them")
       ->delimiter(',')
       ->capture_default_str();
+  add_head_layers(*speculate, arguments->head_layers);
   speculate->add_option("-n,--max-new-tokens", arguments->max_new_tokens, "tokens of an answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -87,8 +87,8 @@ int run_generate(GenerateArguments arguments) {
   GenerateRequest request(arguments, options, find_spec<Model>(arguments));
   Recording recording;  // destroyed behind the engine
   const auto engine = load_model(static_cast<const Model*>(nullptr), request);
-  std::unique_ptr<vitrine::Drafter> drafter;
-  request.generation.speculation = arguments.speculation.apply(*engine, request.tokenizer, drafter);
+  request.generation.speculation =
+      arguments.speculation.apply(*engine, request.tokenizer, request.drafter);
   const double load_seconds = seconds_since(started);
   if (auto* sink = recording.open(arguments, request, engine->summary()); sink != nullptr) {
     engine->set_audit_sink(sink);

@@ -207,7 +207,7 @@ void GenerateRequest::size_engine(const GenerateArguments& arguments, int64_t li
     engine.max_logit_rows = std::min(engine.max_step_tokens, kLogitRows);
   }
   arguments.constraint.reserve_steps(engine);
-  arguments.speculation.reserve_steps(engine);
+  drafter = arguments.speculation.reserve_steps(spec ? std::string() : model, engine);
   if (arguments.log.hidden_states.empty()) return;
   engine.hidden_state_layers =
       parse_hidden_layers(arguments.log.hidden_states,

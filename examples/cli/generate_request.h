@@ -67,6 +67,7 @@ class GenerateRequest {
   int64_t context = 0;  ///< positions that a sequence may have
   std::optional<vitrine::Grammar> grammar;
   std::unique_ptr<vitrine::Constraint> constraint;
+  std::unique_ptr<vitrine::Drafter> drafter;  ///< null: nobody guesses
   vitrine::GenerateOptions generation;
   vitrine::EngineOptions engine;
 

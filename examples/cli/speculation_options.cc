@@ -8,6 +8,7 @@
 
 #include "option_section.h"
 #include "text_file.h"
+#include "vitrine/draft_heads.h"
 #include "vitrine/draft_model.h"
 #include "vitrine/speculate.h"
 
@@ -19,6 +20,15 @@ constexpr size_t kMaxCostsBytes = size_t{1} << 20;
 constexpr int kMaxDraftsOption = 64;
 
 constexpr std::string_view kDraftModel = "draft=";
+
+/// The folder of "eagle3=HEADS"; empty for another form.
+std::string heads_of(const std::string& kind) {
+  const size_t end = kind.find('=');
+  const auto names = vitrine::draft_head_names();
+  const bool is_heads =
+      end != std::string::npos && std::ranges::find(names, kind.substr(0, end)) != names.end();
+  return is_heads ? kind.substr(end + 1) : "";
+}
 
 // "8x4": guesses of a pass, and of a path.
 std::string read_tree(const std::string& text, int& guesses, int& depth) {
@@ -40,14 +50,33 @@ std::string read_tree(const std::string& text, int& guesses, int& depth) {
 std::string drafter_forms() {
   std::string forms;
   for (const std::string& name : vitrine::drafter_names()) forms += name + ", ";
-  return forms + std::string(kDraftModel) + "MODEL";
+  forms += std::string(kDraftModel) + "MODEL";
+  for (const std::string& name : vitrine::draft_head_names()) forms += ", " + name + "=HEADS";
+  return forms;
 }
 
 void check_drafter_form(const std::string& kind) {
   const auto names = vitrine::drafter_names();
   const bool is_model = kind.starts_with(kDraftModel) && kind.size() > kDraftModel.size();
-  if (is_model || std::ranges::find(names, kind) != names.end()) return;
+  if (is_model || !heads_of(kind).empty()) return;
+  if (std::ranges::find(names, kind) != names.end()) return;
   refuse(fmt::format("'{}' is no drafter; expected one of {}, auto, off", kind, drafter_forms()));
+}
+
+void add_head_layers(CLI::App& command, std::vector<int>& layers) {
+  command
+      .add_option("--head-layers", layers,
+                  "the layers whose input heads read, in their order, with commas, where it is not "
+                  "as their config says")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+}
+
+std::unique_ptr<vitrine::Drafter> open_heads_of(const std::string& kind, const std::string& model,
+                                                const std::vector<int>& layers) {
+  const std::string heads = heads_of(kind);
+  if (heads.empty()) return nullptr;
+  return vitrine::make_head_drafter(kind.substr(0, kind.find('=')), heads, model, {layers});
 }
 
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
@@ -75,8 +104,10 @@ void SpeculationArguments::add_to(CLI::App& command) {
           "--speculate", kind,
           "guess tokens ahead and check several in a pass, the text stays the same: ngram "
           "(what followed the same piece of the text), suffix (what most often did), "
-          "draft=MODEL (what a smaller model chooses), auto (suffix, where it pays), or off")
+          "draft=MODEL (what a smaller model chooses), heads in a folder that were trained for the "
+          "model (eagle3=HEADS, peagle=HEADS, medusa=HEADS), auto (suffix, where it pays), or off")
       ->capture_default_str();
+  add_head_layers(command, head_layers);
   command.add_option("--draft-max", max_drafts, "guesses of a pass, at most")
       ->check(CLI::Range(1, kMaxDraftsOption))
       ->capture_default_str();
@@ -103,6 +134,9 @@ void SpeculationArguments::add_to(CLI::App& command) {
 
 void SpeculationArguments::check() const {
   if (is_given() && kind != "auto") check_drafter_form(kind);
+  if (!head_layers.empty() && heads_of(kind).empty()) {
+    refuse("--head-layers says what heads read; expected --speculate eagle3=HEADS or other heads");
+  }
   if (!is_given() && (threshold_->count() > 0 || !costs_file.empty())) {
     refuse("--draft-threshold and --draft-costs are for guesses; expected --speculate too");
   }
@@ -111,11 +145,23 @@ void SpeculationArguments::check() const {
   }
 }
 
-void SpeculationArguments::reserve_steps(vitrine::EngineOptions& options) const {
-  if (!is_given()) return;
+std::unique_ptr<vitrine::Drafter> SpeculationArguments::reserve_steps(
+    const std::string& model, vitrine::EngineOptions& options) const {
+  if (!is_given()) return nullptr;
+  if (!heads_of(kind).empty() && model.empty()) {
+    refuse(
+        fmt::format("--speculate {}: heads guess for one model, and a federation has several; "
+                    "expected ngram, suffix, draft=MODEL or auto",
+                    kind));
+  }
   const int most = std::min(max_drafts + 1, options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, most);
   options.max_logit_rows = std::max(options.max_logit_rows, most);
+  auto heads = open_heads_of(kind, model, head_layers);
+  if (heads == nullptr) return heads;
+  const auto layers = heads->feature_layers();
+  options.feature_layers.assign(layers.begin(), layers.end());
+  return heads;
 }
 
 vitrine::SpeculationOptions SpeculationArguments::apply(
@@ -123,7 +169,7 @@ vitrine::SpeculationOptions SpeculationArguments::apply(
     std::unique_ptr<vitrine::Drafter>& drafter) const {
   vitrine::SpeculationOptions options;
   if (!is_given()) return options;
-  drafter = make_drafter_of(kind, model, tokenizer);
+  if (drafter == nullptr) drafter = make_drafter_of(kind, model, tokenizer);
   options.drafter = drafter.get();
   options.scope = "answers of one command";
   options.max_drafts = max_drafts;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common.h"
 
@@ -13,16 +14,20 @@ struct SpeculationArguments {
   std::string kind = "off";  // a name, or a name=value
   int max_drafts = 8, max_depth = 0;
   std::string costs_file;
+  std::vector<int> head_layers;
 
-  /// --speculate, --draft-max, --draft-threshold, --draft-costs.
+  /// --speculate, --head-layers, --draft-max, --draft-threshold, --draft-costs.
   void add_to(CLI::App& command);
   bool is_given() const { return kind != "off"; }
   /// Refuses options that say how to guess where nobody does.
   void check() const;
-  /// Room in a step for drafts.
-  void reserve_steps(vitrine::EngineOptions& options) const;
-  /// Makes the drafter, and measures or reads what passes cost where the gate is to stand before
-  /// it. Before an audit sink is set. `drafter` is to outlive the answers, `tokenizer` both.
+  /// Room in a step for drafts, and what draft heads read of the model at that path (empty: of
+  /// several); these are opened, else null.
+  std::unique_ptr<vitrine::Drafter> reserve_steps(const std::string& model,
+                                                  vitrine::EngineOptions& options) const;
+  /// Makes the drafter where it is null, and measures or reads what passes cost where the gate is
+  /// to stand before it. Before an audit sink is set. `drafter` is to outlive the answers,
+  /// `tokenizer` both.
   vitrine::SpeculationOptions apply(vitrine::Stepper& model, const vitrine::Tokenizer& tokenizer,
                                     std::unique_ptr<vitrine::Drafter>& drafter) const;
 
@@ -33,11 +38,16 @@ struct SpeculationArguments {
   CLI::Option* threshold_ = nullptr;
 };
 
-/// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL".
+/// --head-layers.
+void add_head_layers(CLI::App& command, std::vector<int>& layers);
+/// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL, eagle3=HEADS".
 std::string drafter_forms();
 /// Refuses what is none of them.
 void check_drafter_form(const std::string& kind);
-/// Makes a drafter by such a form, for the model and its tokenizer.
+/// Opens the draft heads of a form, for the model at that path; null for another form.
+std::unique_ptr<vitrine::Drafter> open_heads_of(const std::string& kind, const std::string& model,
+                                                const std::vector<int>& layers);
+/// Makes another drafter by such a form, for the model and its tokenizer.
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
                                                   const vitrine::Tokenizer& tokenizer);
 

@@ -32,11 +32,18 @@ std::string find_pickle(const std::string& folder) {
 }  // namespace
 
 Checkpoint open_heads(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "draft heads " + quote_text(folder) +
+                    " are no folder; expected one with config.json and model.safetensors");
+  }
   if (const std::string pickle = find_pickle(folder); !pickle.empty()) {
-    throw Error(ErrorKind::kUnsupported,
-                folder + "/" + pickle + " is a pickle, which runs code when it is read; expected " +
-                    "model.safetensors, as `" + kConverter + " " + folder +
-                    " NEW_FOLDER` writes it");
+    throw Error(
+        ErrorKind::kUnsupported,
+        folder + "/" + pickle +
+            " is a pickle, which runs code when it is read; expected model.safetensors, as `" +
+            kConverter + " " + folder + " NEW_FOLDER` writes it");
   }
   return Checkpoint::open(folder);
 }
