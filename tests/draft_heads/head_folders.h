@@ -13,7 +13,11 @@
 namespace vitrine::testing {
 
 constexpr int64_t kHidden = 24, kVocabulary = 67, kDraftVocabulary = 29, kDepth = 7;
-constexpr int64_t kFeatures = 3 * kHidden;  // of a position, for EAGLE-3
+
+/// What a model's heads go by.
+struct HeadSizes {
+  int64_t hidden = kHidden, vocabulary = kVocabulary, draft_vocabulary = kDraftVocabulary;
+};
 
 using Json = nlohmann::json;
 
@@ -72,10 +76,10 @@ inline void write_target(const std::string& folder) {
   write_checkpoint(folder, target_config(), tensors);
 }
 
-inline Json eagle_config() {
+inline Json eagle_config(const HeadSizes& sizes = {}) {
   return {{"model_type", "llama"},
-          {"vocab_size", kVocabulary},
-          {"hidden_size", kHidden},
+          {"vocab_size", sizes.vocabulary},
+          {"hidden_size", sizes.hidden},
           {"num_hidden_layers", 2},
           {"num_attention_heads", 4},
           {"num_key_value_heads", 2},
@@ -84,32 +88,33 @@ inline Json eagle_config() {
           {"rms_norm_eps", 1e-5},
           {"max_position_embeddings", 64},
           {"mask_token_id", 5},
-          {"draft_vocab_size", kDraftVocabulary}};
+          {"draft_vocab_size", sizes.draft_vocabulary}};
 }
 
 /// EAGLE-3 of two layers; with a mask P-EAGLE.
-inline HeadTensors eagle_tensors(bool has_mask = false) {
+inline HeadTensors eagle_tensors(bool has_mask = false, const HeadSizes& sizes = {}) {
+  const int64_t hidden = sizes.hidden;
   HeadTensors tensors;
-  add_tensor(tensors, "fc.weight", {kHidden, kFeatures});
-  add_tensor(tensors, "norm.weight", {kHidden}, 1.0F);
-  add_tensor(tensors, "lm_head.weight", {kDraftVocabulary, kHidden});
-  std::vector<int64_t> offsets(kDraftVocabulary);
-  for (int64_t i = 0; i < kDraftVocabulary; ++i) offsets[static_cast<size_t>(i)] = i;
-  tensors["d2t"] = {{kDraftVocabulary}, {}, offsets};
+  add_tensor(tensors, "fc.weight", {hidden, 3 * hidden});
+  add_tensor(tensors, "norm.weight", {hidden}, 1.0F);
+  add_tensor(tensors, "lm_head.weight", {sizes.draft_vocabulary, hidden});
+  std::vector<int64_t> offsets(static_cast<size_t>(sizes.draft_vocabulary));
+  for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
+  tensors["d2t"] = {{sizes.draft_vocabulary}, {}, offsets};
   for (const std::string name : {"midlayer.", "layers.1."}) {
-    const int64_t width = name == "midlayer." ? 2 * kHidden : kHidden;
-    if (name == "midlayer.") add_tensor(tensors, name + "hidden_norm.weight", {kHidden}, 1.0F);
-    add_tensor(tensors, name + "input_layernorm.weight", {kHidden}, 1.0F);
-    add_tensor(tensors, name + "post_attention_layernorm.weight", {kHidden}, 1.0F);
+    const int64_t width = name == "midlayer." ? 2 * hidden : hidden;
+    if (name == "midlayer.") add_tensor(tensors, name + "hidden_norm.weight", {hidden}, 1.0F);
+    add_tensor(tensors, name + "input_layernorm.weight", {hidden}, 1.0F);
+    add_tensor(tensors, name + "post_attention_layernorm.weight", {hidden}, 1.0F);
     add_tensor(tensors, name + "self_attn.q_proj.weight", {24, width});
     add_tensor(tensors, name + "self_attn.k_proj.weight", {12, width});
     add_tensor(tensors, name + "self_attn.v_proj.weight", {12, width});
-    add_tensor(tensors, name + "self_attn.o_proj.weight", {kHidden, 24});
-    add_tensor(tensors, name + "mlp.gate_proj.weight", {20, kHidden});
-    add_tensor(tensors, name + "mlp.up_proj.weight", {20, kHidden});
-    add_tensor(tensors, name + "mlp.down_proj.weight", {kHidden, 20});
+    add_tensor(tensors, name + "self_attn.o_proj.weight", {hidden, 24});
+    add_tensor(tensors, name + "mlp.gate_proj.weight", {20, hidden});
+    add_tensor(tensors, name + "mlp.up_proj.weight", {20, hidden});
+    add_tensor(tensors, name + "mlp.down_proj.weight", {hidden, 20});
   }
-  if (has_mask) add_tensor(tensors, "mask_hidden", {1, 1, kFeatures}, 1.0F);
+  if (has_mask) add_tensor(tensors, "mask_hidden", {1, 1, 3 * hidden}, 1.0F);
   return tensors;
 }
 
@@ -117,11 +122,11 @@ inline Json medusa_config() {
   return {{"model_type", "medusa"}, {"num_heads", 3}, {"num_hidden_layers", 1}};
 }
 
-inline HeadTensors medusa_tensors() {
+inline HeadTensors medusa_tensors(const HeadSizes& sizes = {}) {
   HeadTensors tensors;
   for (const std::string head : {"0", "1", "2"}) {
-    add_tensor(tensors, "blocks." + head + ".layers.0.weight", {kHidden, kHidden});
-    add_tensor(tensors, "lm_heads." + head + ".weight", {kVocabulary, kHidden});
+    add_tensor(tensors, "blocks." + head + ".layers.0.weight", {sizes.hidden, sizes.hidden});
+    add_tensor(tensors, "lm_heads." + head + ".weight", {sizes.vocabulary, sizes.hidden});
   }
   return tensors;
 }

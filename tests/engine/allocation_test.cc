@@ -4,8 +4,10 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "tests/draft_heads/head_folders.h"
 #include "tests/engine/adapter_fixture.h"
 #include "vitrine/audit.h"
+#include "vitrine/draft_heads.h"
 #include "vitrine/federation_engine.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
@@ -263,30 +265,55 @@ TEST(Federated, AStepAllocatesNothing) {
   }
 }
 
+/// An answer that is guessed ahead, between its first step and its last.
+void expect_answer_without_allocation(Engine& engine, Drafter& drafter) {
+  const std::vector<int32_t> ids = prompt_ids(20, engine.summary().vocab_size);
+  GenerateOptions options;
+  options.max_new_tokens = 100;
+  options.ignore_end_of_text = true;
+  options.sampler.temperature = 0;
+  options.speculation = {.drafter = &drafter, .scope = "test"};
+  generate(engine, ids, options);  // an answer that the next one is guessed by
+  Generation generation(engine, ids, options);
+  int64_t drafts = 0;
+  const auto step = [&] {
+    const StepInput input = generation.next_input();
+    drafts += input.num_drafts;
+    generation.accept(engine.step({&input, 1}));
+  };
+  step();
+  while (!generation.finished() && generation.result().tokens.size() < 80) {
+    EXPECT_EQ(allocations_in(step), 0) << drafter.name();
+  }
+  EXPECT_GT(drafts, 20) << drafter.name();
+}
+
 TEST(Speculated, AnAnswerAllocatesNothingBetweenItsEnds) {
   if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), test_options());
-  const std::vector<int32_t> ids = prompt_ids(20, engine->summary().vocab_size);
   for (const std::string& name : drafter_names()) {
-    const auto drafter = make_drafter(name);
-    GenerateOptions options;
-    options.max_new_tokens = 100;
-    options.ignore_end_of_text = true;
-    options.sampler.temperature = 0;
-    options.speculation = {.drafter = drafter.get(), .scope = "test"};
-    generate(*engine, ids, options);  // an answer that the next one is guessed by
-    Generation generation(*engine, ids, options);
-    int64_t drafts = 0;
-    const auto step = [&] {
-      const StepInput input = generation.next_input();
-      drafts += input.num_drafts;
-      generation.accept(engine->step({&input, 1}));
-    };
-    step();
-    while (!generation.finished() && generation.result().tokens.size() < 80) {
-      EXPECT_EQ(allocations_in(step), 0) << name;
-    }
-    EXPECT_GT(drafts, 20) << name;
+    expect_answer_without_allocation(*engine, *make_drafter(name));
+  }
+}
+
+TEST(Speculated, HeadsAllocateNothingBetweenAnAnswersEnds) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const std::string model = oracle_folder("qwen3_moe");
+  const ModelConfig config = parse_model_config(Checkpoint::open(model));
+  const HeadSizes sizes = {config.hidden_size, config.vocab_size, config.vocab_size / 2};
+  const TemporaryFolder folder;
+  write_checkpoint(folder / "eagle3", eagle_config(sizes), eagle_tensors(false, sizes));
+  write_checkpoint(folder / "peagle", eagle_config(sizes), eagle_tensors(true, sizes));
+  write_checkpoint(folder / "medusa", medusa_config(), medusa_tensors(sizes));
+  for (const std::string& name : draft_head_names()) {
+    DraftHeadOptions options;
+    if (name != "medusa") options.layers = {0, 1, 2};
+    const auto heads = make_head_drafter(name, folder / name, model, options);
+    EngineOptions engine_options = test_options();
+    engine_options.feature_layers.assign(heads->feature_layers().begin(),
+                                         heads->feature_layers().end());
+    const auto engine = Engine::load(model, engine_options);
+    expect_answer_without_allocation(*engine, *heads);
   }
 }
 
