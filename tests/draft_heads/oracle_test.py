@@ -21,6 +21,12 @@ try:
     import torch
     from head_forms import (EagleForm, TARGET, eagle_tensors, medusa_guesses, medusa_tensors,
                             random_tensor, write_folder, write_target)
+    import transformers
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+try:
     # Training alone needs what this module imports.
     sys.modules.setdefault("speculators.train.data",
                            types.SimpleNamespace(BatchType=dict))
@@ -29,13 +35,13 @@ try:
     from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
     from speculators.models.peagle import PEagleDraftModel, PEagleSpeculatorConfig
     from speculators.proposals.greedy import GreedyTokenProposalConfig
-    import transformers
     from transformers import LlamaConfig, Qwen3Config
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+    HAS_SPECULATORS = True
+except ImportError:
+    HAS_SPECULATORS = False
 
 GUESS_LINES = sys.argv[1]
+CONVERTER = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "convert_heads"
 TOLERANCE = 1e-4
 LENGTHS = (2, 3, 9, 64, 65, 131)
 GUESSES = 5
@@ -210,6 +216,7 @@ class Heads(unittest.TestCase):
         hook.remove()
         return rows
 
+    @unittest.skipUnless(HAS_SPECULATORS, "needs the package speculators")
     def test_eagle3_of_speculators(self):
         for number, (layer_class, fields) in enumerate((
                 (LlamaConfig, {}), (Qwen3Config, {}), (LlamaConfig, {"norm_before_residual": True}),
@@ -234,6 +241,7 @@ class Heads(unittest.TestCase):
                     expected.append(rows)
                 self.compare(self.ask("eagle3", folder, texts), expected)
 
+    @unittest.skipUnless(HAS_SPECULATORS, "needs the package speculators")
     def test_peagle_of_speculators(self):
         folder, model = self.speculators_folder(
             "peagle", PEagleSpeculatorConfig, PEagleDraftModel, LlamaConfig, 5, mask_token_id=9)
@@ -287,6 +295,37 @@ class Heads(unittest.TestCase):
                 self.compare(self.ask("medusa", folder, texts, guesses=3),
                              [medusa_guesses(tensors, self.target_tensors, features[-1], 3,
                                              lm_head=rows) for _, features in texts])
+
+    def convert(self, folder, name, tensors, config):
+        """Writes a pickle, and what the converter makes of it."""
+        folder.mkdir()
+        torch.save(tensors, folder / name)
+        (folder / "config.json").write_text(json.dumps(config))
+        result = subprocess.run(
+            [sys.executable, CONVERTER, folder, folder / "new"], capture_output=True, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return folder / "new"
+
+    def test_pickles_that_are_converted(self):
+        texts = self.texts(1)
+        own = medusa_tensors(torch.Generator().manual_seed(6), has_bias=True)
+        stored = {}
+        for name, tensor in own.items():
+            parts = name.split(".")
+            stored[f"{parts[1]}.{parts[3]}.linear.{parts[4]}" if parts[0] == "blocks"
+                   else f"{parts[1]}.2.weight"] = tensor
+        folder = self.convert(self.folder / "pickle", "medusa_lm_head.pt", stored,
+                              {"medusa_num_heads": 2, "medusa_num_layers": 1})
+        self.compare(self.ask("medusa", folder, texts),
+                     [medusa_guesses(own, self.target_tensors, features[-1], 4)
+                      for _, features in texts])
+        texts = self.texts(3)
+        config = {**LLAMA, "draft_vocab_size": 37}
+        tensors = eagle_tensors(torch.Generator().manual_seed(8), config)
+        folder = self.convert(self.folder / "bin", "pytorch_model.bin", tensors, config)
+        form = EagleForm(config, tensors, self.target_tensors["model.embed_tokens.weight"], {})
+        self.compare(self.ask("eagle3", folder, texts),
+                     [form.chain(*text, GUESSES) for text in texts])
 
 
 if __name__ == "__main__":
