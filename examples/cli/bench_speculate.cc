@@ -118,17 +118,19 @@ double upkeep_microseconds(const CandidateRuns& runs) {
 
 std::string speculate_table(const BenchSpeculateArguments& arguments, size_t prompts,
                             const std::vector<CandidateRuns>& all) {
+  size_t width = 8;  // heads have a path
+  for (const CandidateRuns& runs : all) width = std::max(width, runs.name.size() + 1);
   std::string text = fmt::format(
       "{}: {} prompts, {} tokens each at most, {} guesses a pass at most, temperature {}\n\n"
-      "{:<8}{:>8}{:>16}{:>12}{:>14}{:>14}{:>12}\n",
+      "{:<{}}{:>8}{:>16}{:>12}{:>14}{:>14}{:>12}\n",
       arguments.model, prompts, arguments.max_new_tokens, arguments.max_drafts,
-      arguments.temperature, "", "speed", "95 %", "accepted", "tokens/pass", "us a token",
+      arguments.temperature, "", width, "speed", "95 %", "accepted", "tokens/pass", "us a token",
       "identical");
   for (const CandidateRuns& runs : all) {
     const Interval interval = bootstrap_median_interval(runs.ratios);
     text += fmt::format(
-        "{:<8}{:>7.2f}x{:>16}{:>10.0f} %{:>14.2f}{:>14.1f}{:>12}\n", runs.name, median(runs.ratios),
-        fmt::format("{:.2f} to {:.2f}", interval.low, interval.high),
+        "{:<{}}{:>7.2f}x{:>16}{:>10.0f} %{:>14.2f}{:>14.1f}{:>12}\n", runs.name, width,
+        median(runs.ratios), fmt::format("{:.2f} to {:.2f}", interval.low, interval.high),
         100 * runs.counts.draft_acceptance_rate(), tokens_a_pass(runs), upkeep_microseconds(runs),
         fmt::format("{} of {}", runs.identical, prompts));
   }

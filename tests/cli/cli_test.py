@@ -18,6 +18,7 @@ from chat_session_cases import ChatEvents, ChatSessions, ChatTurns  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
 from constraint_cases import Constraint  # noqa: F401
+from draft_head_cases import DraftHeads, FederatedDraftHeads  # noqa: F401
 from evidence_cases import Evidence  # noqa: F401
 from federated_answer_cases import FederatedAnswers, FederatedFit, FederatedReplay  # noqa: F401
 from federation_cases import Federation  # noqa: F401
