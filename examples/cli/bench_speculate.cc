@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "bench.h"
+#include "constraint_options.h"
+#include "speculate_runs.h"
 #include "speculation_options.h"
 #include "statistics.h"
 #include "text_file.h"
@@ -17,26 +19,10 @@ namespace {
 
 constexpr size_t kMaxPromptsBytes = size_t{64} << 20;
 constexpr const char* kSpeculateCancelled = "bench speculate: cancelled before the end";
-
-struct BenchSpeculateArguments {
-  std::string model, prompts, costs_file;
-  std::vector<std::string> candidates = {"ngram", "suffix", "auto"};
-  std::vector<int> head_layers;
-  int max_new_tokens = 128, max_drafts = 8, repeat = 3;
-  float temperature = 0;
-  bool cost = false, json = false;
-  DeviceOptions device;
-};
-
-/// Sums up a candidate over all prompts.
-struct CandidateRuns {
-  std::string name;
-  std::unique_ptr<vitrine::Drafter> heads;  // learn nothing; null: each answer has a new drafter
-  std::vector<double> ratios;               // of each prompt the median of its pairs
-  double plain_seconds = 0, seconds = 0;
-  int64_t tokens = 0, identical = 0;
-  vitrine::SpeculationCounts counts;
-};
+constexpr std::string_view kAnswerSchema = R"({"type": "object", "properties": {
+  "title": {"type": "string", "maxLength": 40}, "words": {"type": "integer"},
+  "tags": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 4}},
+  "required": ["title", "words", "tags"], "additionalProperties": false})";
 
 /// One line a prompt: a JSON string, or an object with "prompt".
 std::vector<std::string> read_bench_prompts(const std::string& path) {
@@ -63,105 +49,74 @@ class SpeculateBench {
  public:
   SpeculateBench(vitrine::Engine& engine, const vitrine::Tokenizer& tokenizer,
                  const BenchSpeculateArguments& arguments, vitrine::PassCosts costs)
-      : engine_(engine), tokenizer_(tokenizer), arguments_(arguments), costs_(std::move(costs)) {}
-
-  void run(const std::vector<int32_t>& prompt, std::vector<CandidateRuns>& all) {
-    vitrine::GenerateOptions options;
-    options.max_new_tokens = arguments_.max_new_tokens;
-    options.sampler.temperature = arguments_.temperature;
-    options.sampler.seed = 1;
-    for (CandidateRuns& candidate : all) {
-      std::vector<double> pairs;
-      for (int round = 0; round < arguments_.repeat; ++round) {
-        stop_if_interrupted(kSpeculateCancelled);
-        // A drafter that has seen no answer yet, and in turn first or second.
-        const auto drafter =
-            candidate.heads ? nullptr : make_drafter_of(candidate.name, engine_, tokenizer_);
-        vitrine::GenerateOptions guessed = options;
-        guessed.speculation.drafter = candidate.heads ? candidate.heads.get() : drafter.get();
-        guessed.speculation.max_drafts = arguments_.max_drafts;
-        if (candidate.name == "auto") guessed.speculation.costs = costs_;
-        vitrine::GenerateResult plain, found;
-        if (round % 2 == 0) plain = vitrine::generate(engine_, prompt, options);
-        found = vitrine::generate(engine_, prompt, guessed);
-        if (round % 2 == 1) plain = vitrine::generate(engine_, prompt, options);
-        if (!found.speculation.problem.empty()) {
-          throw vitrine::Error(vitrine::ErrorKind::kInternal, found.speculation.problem);
-        }
-        pairs.push_back(plain.decode_seconds / std::max(found.decode_seconds, 1e-9));
-        if (round > 0) continue;
-        candidate.identical += plain.tokens == found.tokens ? 1 : 0;
-        candidate.tokens += std::ssize(found.tokens);
-        candidate.plain_seconds += plain.decode_seconds;
-        candidate.seconds += found.decode_seconds;
-        candidate.counts += found.speculation;
-      }
-      candidate.ratios.push_back(median(pairs));
+      : engine_(engine), tokenizer_(tokenizer), arguments_(arguments), costs_(std::move(costs)) {
+    for (const std::string& kind : arguments.kinds) {
+      if (kind != "schema" || grammar_) continue;
+      grammar_ = vitrine::Grammar::json_schema(
+          model_token_table(tokenizer, engine.summary().vocab_size, engine.summary().eos_token_ids),
+          kAnswerSchema);
     }
   }
 
+  /// All prompts in turn.
+  CandidateRuns run(DraftCandidate& candidate, const AnswerKind& kind,
+                    const std::vector<std::vector<int32_t>>& prompts) {
+    CandidateRuns runs;
+    runs.name = candidate.name;
+    runs.kind = kind.name;
+    for (const std::vector<int32_t>& prompt : prompts) run(candidate, kind, prompt, runs);
+    return runs;
+  }
+
  private:
+  void run(DraftCandidate& candidate, const AnswerKind& kind, const std::vector<int32_t>& prompt,
+           CandidateRuns& runs) {
+    std::vector<double> pairs;
+    for (int round = 0; round < arguments_.repeat; ++round) {
+      stop_if_interrupted(kSpeculateCancelled);
+      // A drafter that has seen no answer yet, and in turn first or second.
+      const auto own =
+          candidate.kept ? nullptr : make_drafter_of(candidate.name, engine_, tokenizer_);
+      vitrine::SpeculationOptions guessed;
+      guessed.drafter = candidate.kept ? candidate.kept.get() : own.get();
+      guessed.max_drafts = arguments_.max_drafts;
+      guessed.max_depth = arguments_.max_depth;
+      if (candidate.name == "auto") guessed.costs = costs_, guessed.draft_cost = 0;
+      vitrine::GenerateResult plain, found;
+      if (round % 2 == 0) plain = answer(kind, prompt, {});
+      found = answer(kind, prompt, guessed);
+      if (round % 2 == 1) plain = answer(kind, prompt, {});
+      if (!found.speculation.problem.empty()) {
+        throw vitrine::Error(vitrine::ErrorKind::kInternal, found.speculation.problem);
+      }
+      pairs.push_back(plain.decode_seconds / std::max(found.decode_seconds, 1e-9));
+      if (round > 0) continue;
+      runs.identical += plain.tokens == found.tokens ? 1 : 0;
+      runs.tokens += std::ssize(found.tokens);
+      runs.plain_seconds += plain.decode_seconds;
+      runs.seconds += found.decode_seconds;
+      runs.counts += found.speculation;
+    }
+    runs.ratios.push_back(median(pairs));
+  }
+
+  vitrine::GenerateResult answer(const AnswerKind& kind, const std::vector<int32_t>& prompt,
+                                 const vitrine::SpeculationOptions& speculation) {
+    vitrine::GenerateOptions options;
+    options.max_new_tokens = arguments_.max_new_tokens;
+    options.sampler = kind.sampler;
+    options.speculation = speculation;
+    const auto constraint = kind.has_schema ? grammar_->start() : nullptr;
+    options.constraint = constraint.get();
+    return vitrine::generate(engine_, prompt, options);
+  }
+
   vitrine::Engine& engine_;
   const vitrine::Tokenizer& tokenizer_;
   const BenchSpeculateArguments& arguments_;
   const vitrine::PassCosts costs_;
+  std::optional<vitrine::Grammar> grammar_;
 };
-
-double tokens_a_pass(const CandidateRuns& runs) {
-  return static_cast<double>(runs.tokens) /
-         static_cast<double>(std::max<int64_t>(1, runs.counts.num_passes));
-}
-
-double upkeep_microseconds(const CandidateRuns& runs) {
-  return 1e6 * runs.counts.draft_seconds / static_cast<double>(std::max<int64_t>(1, runs.tokens));
-}
-
-std::string speculate_table(const BenchSpeculateArguments& arguments, size_t prompts,
-                            const std::vector<CandidateRuns>& all) {
-  size_t width = 8;  // heads have a path
-  for (const CandidateRuns& runs : all) width = std::max(width, runs.name.size() + 1);
-  std::string text = fmt::format(
-      "{}: {} prompts, {} tokens each at most, {} guesses a pass at most, temperature {}\n\n"
-      "{:<{}}{:>8}{:>16}{:>12}{:>14}{:>14}{:>12}\n",
-      arguments.model, prompts, arguments.max_new_tokens, arguments.max_drafts,
-      arguments.temperature, "", width, "speed", "95 %", "accepted", "tokens/pass", "us a token",
-      "identical");
-  for (const CandidateRuns& runs : all) {
-    const Interval interval = bootstrap_median_interval(runs.ratios);
-    text += fmt::format(
-        "{:<{}}{:>7.2f}x{:>16}{:>10.0f} %{:>14.2f}{:>14.1f}{:>12}\n", runs.name, width,
-        median(runs.ratios), fmt::format("{:.2f} to {:.2f}", interval.low, interval.high),
-        100 * runs.counts.draft_acceptance_rate(), tokens_a_pass(runs), upkeep_microseconds(runs),
-        fmt::format("{} of {}", runs.identical, prompts));
-  }
-  return text + "\nspeed: decoding with guesses over the same without, the median of the prompts\n";
-}
-
-nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments,
-                                        const std::vector<CandidateRuns>& all) {
-  nlohmann::ordered_json json;
-  json["model"] = arguments.model;
-  json["max_new_tokens"] = arguments.max_new_tokens;
-  json["draft_max"] = arguments.max_drafts;
-  json["temperature"] = arguments.temperature;
-  json["repeat"] = arguments.repeat;
-  for (const CandidateRuns& runs : all) {
-    const Interval interval = bootstrap_median_interval(runs.ratios);
-    json["candidates"].push_back({{"name", runs.name},
-                                  {"ratio", median(runs.ratios)},
-                                  {"ratio_interval", {interval.low, interval.high}},
-                                  {"ratios", runs.ratios},
-                                  {"tokens", runs.tokens},
-                                  {"seconds", runs.seconds},
-                                  {"plain_seconds", runs.plain_seconds},
-                                  {"tokens_per_pass", tokens_a_pass(runs)},
-                                  {"upkeep_microseconds", upkeep_microseconds(runs)},
-                                  {"identical", runs.identical},
-                                  {"prompts", runs.ratios.size()},
-                                  {"counts", speculation_json(runs.counts)}});
-  }
-  return json;
-}
 
 std::string costs_table(const std::string& model, const vitrine::PassCosts& costs) {
   std::string text =
@@ -174,17 +129,17 @@ std::string costs_table(const std::string& model, const vitrine::PassCosts& cost
 }
 
 /// Opens heads among the candidates, and asks for the features that they read.
-std::vector<CandidateRuns> open_candidates(const BenchSpeculateArguments& arguments,
-                                           vitrine::EngineOptions& options) {
-  std::vector<CandidateRuns> all;
+std::vector<DraftCandidate> open_candidates(const BenchSpeculateArguments& arguments,
+                                            vitrine::EngineOptions& options) {
+  std::vector<DraftCandidate> all;
   for (const std::string& name : arguments.candidates) {
-    CandidateRuns& candidate = all.emplace_back();
+    DraftCandidate& candidate = all.emplace_back();
     candidate.name = name;
     if (!arguments.cost) {
-      candidate.heads = open_heads_of(name, arguments.model, arguments.head_layers);
+      candidate.kept = open_heads_of(name, arguments.model, arguments.head_layers);
     }
-    if (candidate.heads == nullptr) continue;
-    const auto read = candidate.heads->feature_layers();
+    if (candidate.kept == nullptr) continue;
+    const auto read = candidate.kept->feature_layers();
     const std::vector<int> layers(read.begin(), read.end());
     if (!options.feature_layers.empty() && options.feature_layers != layers) {
       refuse(
@@ -200,6 +155,19 @@ std::vector<CandidateRuns> open_candidates(const BenchSpeculateArguments& argume
   return all;
 }
 
+/// Opens draft models, which need the target's options.
+void open_models(std::vector<DraftCandidate>& candidates, vitrine::Engine& engine,
+                 const vitrine::Tokenizer& tokenizer) {
+  for (DraftCandidate& candidate : candidates) {
+    const std::string path = draft_model_of(candidate.name);
+    if (path.empty()) continue;
+    candidate.kept = make_drafter_of(candidate.name, engine, tokenizer);
+    const vitrine::Checkpoint checkpoint = open_model(path);
+    candidate.overlap = vitrine::compare_vocabularies(
+        vitrine::open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint)), tokenizer);
+  }
+}
+
 int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   if (arguments.prompts.empty() == !arguments.cost) {
     refuse("bench speculate measures answers or passes; expected --prompts FILE, or --cost");
@@ -209,7 +177,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   }
   std::vector<std::vector<int32_t>> prompts;
   vitrine::EngineOptions options = arguments.device.engine_options();
-  std::vector<CandidateRuns> all = open_candidates(arguments, options);
+  std::vector<DraftCandidate> candidates = open_candidates(arguments, options);
   options.max_context = 256;
   options.max_sequences = 1;
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
@@ -248,12 +216,26 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     }
     return 0;
   }
+  open_models(candidates, *engine, tokenizer);
   SpeculateBench bench(*engine, tokenizer, arguments, costs);
-  for (const std::vector<int32_t>& prompt : prompts) bench.run(prompt, all);
+  std::vector<AnswerKind> kinds = answer_kinds(arguments.kinds, arguments.temperature);
+  if (arguments.selects) {
+    kinds.clear();
+    for (const float temperature : {0.0F, 0.7F, 1.0F}) {
+      kinds.push_back(answer_kinds({}, temperature).front());
+      kinds.back().name = fmt::format("T = {}", temperature);
+    }
+  }
+  std::vector<CandidateRuns> all;
+  for (DraftCandidate& candidate : candidates) {
+    for (const AnswerKind& kind : kinds) all.push_back(bench.run(candidate, kind, prompts));
+  }
   if (arguments.json) {
     write_json(speculate_report(arguments, all));
+  } else if (arguments.selects) {
+    write_out(selection_table(arguments, candidates, all, costs));
   } else {
-    write_out(speculate_table(arguments, prompts.size(), all));
+    write_out(speculate_table(arguments, all));
   }
   const bool is_same = std::ranges::all_of(
       all, [&](const CandidateRuns& runs) { return runs.identical == std::ssize(prompts); });
@@ -261,6 +243,29 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
 }
 
 }  // namespace
+
+std::vector<std::string> answer_kind_names() {
+  return {"greedy", "sampled", "penalties", "schema"};
+}
+
+std::vector<AnswerKind> answer_kinds(const std::vector<std::string>& names, float temperature) {
+  constexpr float kSampled = 0.8F;
+  const auto named = [](const std::string& name, float kind_temperature) {
+    AnswerKind kind;
+    kind.name = name;
+    kind.sampler.temperature = kind_temperature;
+    kind.sampler.seed = 1;
+    return kind;
+  };
+  if (names.empty()) return {named(temperature > 0 ? "sampled" : "greedy", temperature)};
+  std::vector<AnswerKind> kinds;
+  for (const std::string& name : names) {
+    AnswerKind& kind = kinds.emplace_back(named(name, name == "greedy" ? 0.0F : kSampled));
+    if (name == "penalties") kind.sampler.repetition_penalty = 1.2F;
+    kind.has_schema = name == "schema";
+  }
+  return kinds;
+}
 
 void add_bench_speculate(CLI::App& bench, Command& command) {
   auto arguments = std::make_shared<BenchSpeculateArguments>();
@@ -287,6 +292,15 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
   speculate->add_option("--temperature", arguments->temperature, "of the sampler; 0: greedy")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
+  speculate
+      ->add_option("--kinds", arguments->kinds,
+                   "answers of these kinds, with commas: greedy, sampled (temperature 0.8), "
+                   "penalties (and a repetition penalty of 1.2), schema (and a JSON schema)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(answer_kind_names()));
+  speculate->add_flag("--select", arguments->selects,
+                      "at temperatures 0, 0.7 and 1: how often guesses are right by position, what "
+                      "they cost, the speed that this predicts and the one that was measured");
   speculate->add_option("--repeat", arguments->repeat, "pairs of each prompt")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

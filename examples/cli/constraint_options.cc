@@ -64,7 +64,8 @@ Source grammar_source(const std::string& value) {
   return read_source(value, is_grammar_text(value), "--grammar");
 }
 
-/// The bytes of every id that a model has; special tokens have none.
+}  // namespace
+
 vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
                                       const std::vector<int32_t>& end_ids) {
   std::vector<std::string> bytes(static_cast<size_t>(vocab_size));
@@ -73,8 +74,6 @@ vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32
   }
   return vitrine::TokenTable::from_bytes(std::move(bytes), end_ids);
 }
-
-}  // namespace
 
 vitrine::JsonKeyOrder key_order_of(const std::string& name) {
   return name == "schema" ? vitrine::JsonKeyOrder::kSchema : vitrine::JsonKeyOrder::kAny;

@@ -55,10 +55,13 @@ std::string drafter_forms() {
   return forms;
 }
 
+std::string draft_model_of(const std::string& kind) {
+  return kind.starts_with(kDraftModel) ? kind.substr(kDraftModel.size()) : "";
+}
+
 void check_drafter_form(const std::string& kind) {
   const auto names = vitrine::drafter_names();
-  const bool is_model = kind.starts_with(kDraftModel) && kind.size() > kDraftModel.size();
-  if (is_model || !heads_of(kind).empty()) return;
+  if (!draft_model_of(kind).empty() || !heads_of(kind).empty()) return;
   if (std::ranges::find(names, kind) != names.end()) return;
   refuse(fmt::format("'{}' is no drafter; expected one of {}, auto, off", kind, drafter_forms()));
 }
@@ -82,8 +85,8 @@ std::unique_ptr<vitrine::Drafter> open_heads_of(const std::string& kind, const s
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
                                                   const vitrine::Tokenizer& tokenizer) {
   if (kind == "auto") return vitrine::make_drafter("suffix");
-  if (!kind.starts_with(kDraftModel)) return vitrine::make_drafter(kind);
-  const std::string path = kind.substr(kDraftModel.size());
+  const std::string path = draft_model_of(kind);
+  if (path.empty()) return vitrine::make_drafter(kind);
   const vitrine::EngineOptions& target = model.options();
   const int64_t limit = vitrine::parse_model_config(open_model(path)).max_position_embeddings;
   vitrine::ModelOptions options;

@@ -42,6 +42,8 @@ struct SpeculationArguments {
 void add_head_layers(CLI::App& command, std::vector<int>& layers);
 /// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL, eagle3=HEADS".
 std::string drafter_forms();
+/// The path of a draft model in such a form; empty for another one.
+std::string draft_model_of(const std::string& kind);
 /// Refuses what is none of them.
 void check_drafter_form(const std::string& kind);
 /// Opens the draft heads of a form, for the model at that path; null for another form.

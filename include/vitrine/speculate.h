@@ -94,6 +94,7 @@ struct VITRINE_API SpeculationCounts {
   int64_t num_spec_steps = 0;             ///< of these, with drafts
   int64_t num_draft_tokens = 0;           ///< drafts that were checked
   int64_t num_accepted_draft_tokens = 0;  ///< of these, right
+  int64_t num_rejected_passes = 0;        ///< passes with drafts that ended in a wrong one
   int64_t num_discarded_tokens = 0;       ///< positions that were computed and taken back
   int64_t num_paused_passes = 0;          ///< passes in which the gate asked nobody
   /// [max_drafts + 1] passes with drafts, by how many of these were right.

@@ -94,15 +94,18 @@ void Generation::Impl::find_path(std::span<const StepOutput> outputs) {
   if (!chooses_) return;
   const auto drafts = input_.tokens.last(static_cast<size_t>(input_.num_drafts));
   const std::span<const int32_t> parents = input_.draft_parents;  // the known token's is 0
-  size_t row = outputs.size() - 1 - drafts.size();
+  const size_t row = outputs.size() - 1 - drafts.size();
   path_.push_back(row);
+  bool is_rejected = false;  // by the last one of the path
   for (size_t i = 0; i < drafts.size(); ++i) {
     const size_t parent = row + (parents.empty() ? i : static_cast<size_t>(parents[i]));
-    if (parent == path_.back() && outputs[parent].token == drafts[i]) path_.push_back(row + i + 1);
+    if (parent != path_.back()) continue;
+    is_rejected = outputs[parent].token != drafts[i];
+    if (!is_rejected) path_.push_back(row + i + 1);
   }
   if (!speculation_) return;
   const auto accepted = static_cast<int64_t>(path_.size()) - 1;
-  speculation_->end_pass(std::ssize(drafts), accepted);
+  speculation_->end_pass(std::ssize(drafts), accepted, is_rejected);
   if (!drafts.empty()) sequence_.cut(position() + accepted);
 }
 

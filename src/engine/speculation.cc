@@ -254,7 +254,7 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
   return step_tokens_;
 }
 
-void Speculation::end_pass(int64_t proposed, int64_t accepted) {
+void Speculation::end_pass(int64_t proposed, int64_t accepted, bool is_rejected) {
   ++counts_.num_passes;
   const auto tried = static_cast<int32_t>(proposed), right = static_cast<int32_t>(accepted);
   if (is_on() && gate_.limit() == 0) ++counts_.num_paused_passes;
@@ -266,6 +266,7 @@ void Speculation::end_pass(int64_t proposed, int64_t accepted) {
   counts_.num_draft_tokens += proposed;
   counts_.num_accepted_draft_tokens += accepted;
   counts_.num_discarded_tokens += proposed - accepted;
+  counts_.num_rejected_passes += is_rejected ? 1 : 0;
   ++counts_.acceptance_histogram[static_cast<size_t>(accepted)];
   if (is_on()) guarded([&] { options_.drafter->told(text_, tried, right); });
 }

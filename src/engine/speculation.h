@@ -67,8 +67,9 @@ class Speculation final : public ChoiceGuide {
   void observe(int64_t first, std::span<const float> rows);
   /// The pass chooses what stands at `position` and behind.
   void begin_pass(int64_t position) { first_position_ = position; }
-  /// Counts a pass that chose, and forgets the guesses.
-  void end_pass(int64_t proposed, int64_t accepted);
+  /// Counts a pass that chose, and forgets the guesses. `is_rejected`: a guess stood where another
+  /// token was chosen.
+  void end_pass(int64_t proposed, int64_t accepted, bool is_rejected);
   /// Counts what was computed for an end that came in the middle.
   void discard(int64_t count) { counts_.num_discarded_tokens += count; }
 

@@ -22,6 +22,7 @@ SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other)
   num_spec_steps += other.num_spec_steps;
   num_draft_tokens += other.num_draft_tokens;
   num_accepted_draft_tokens += other.num_accepted_draft_tokens;
+  num_rejected_passes += other.num_rejected_passes;
   num_discarded_tokens += other.num_discarded_tokens;
   num_paused_passes += other.num_paused_passes;
   acceptance_histogram.resize(

@@ -128,8 +128,8 @@ TEST(LoadErrorsOfShapes, LatentsThatNoFusedKernelTakes) {
                          [](nlohmann::json& config) { config["kv_lora_rank"] = 514; });
   const Error error = error_of([&] { Engine::load(wide.path(), test_options()); });
   EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-  EXPECT_TRUE(
-      is_one_line_with(error, {"config.json: 'kv_lora_rank' is 514", "at most 512", "--kernels reference"}))
+  EXPECT_TRUE(is_one_line_with(
+      error, {"config.json: 'kv_lora_rank' is 514", "at most 512", "--kernels reference"}))
       << error.what();
   const EditedModel other("deepseek_v3", [](nlohmann::json& config) { config["v_head_dim"] = 32; });
   for (const KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `bench speculate` asks for, and what came of each candidate.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common.h"
+#include "vitrine/constrain.h"
+#include "vitrine/draft_model.h"
+
+namespace cli {
+
+struct BenchSpeculateArguments {
+  std::string model, prompts, costs_file;
+  std::vector<std::string> candidates = {"ngram", "suffix", "auto"};
+  std::vector<std::string> kinds;  // of answers; empty: what --temperature says
+  std::vector<int> head_layers;
+  int max_new_tokens = 128, max_drafts = 8, max_depth = 0, repeat = 3;
+  float temperature = 0;
+  bool cost = false, json = false, selects = false;
+  DeviceOptions device;
+};
+
+/// How answers are made.
+struct AnswerKind {
+  std::string name;
+  vitrine::SamplerOptions sampler;
+  bool has_schema = false;
+};
+/// "greedy", "sampled", "penalties", "schema".
+std::vector<std::string> answer_kind_names();
+/// Of these names, or of a temperature where there are none.
+std::vector<AnswerKind> answer_kinds(const std::vector<std::string>& names, float temperature);
+
+/// Sums up a candidate over the answers of one kind.
+struct CandidateRuns {
+  std::string name, kind;
+  std::vector<double> ratios;  // of each prompt the median of its pairs
+  double plain_seconds = 0, seconds = 0;
+  int64_t tokens = 0, identical = 0;
+  vitrine::SpeculationCounts counts;
+
+  double tokens_a_pass() const;
+  double upkeep_microseconds() const;
+};
+
+/// Who guesses.
+struct DraftCandidate {
+  std::string name;
+  // Heads and models learn nothing of an answer; null: each answer has a new drafter.
+  std::unique_ptr<vitrine::Drafter> kept;
+  std::optional<vitrine::VocabularyOverlap> overlap;  // of a model
+};
+
+std::string speculate_table(const BenchSpeculateArguments& arguments,
+                            const std::vector<CandidateRuns>& all);
+nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments,
+                                        const std::vector<CandidateRuns>& all);
+/// What a candidate is worth at each temperature, predicted and measured.
+std::string selection_table(const BenchSpeculateArguments& arguments,
+                            const std::vector<DraftCandidate>& candidates,
+                            const std::vector<CandidateRuns>& all, const vitrine::PassCosts& costs);
+
+}  // namespace cli

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of `bench speculate`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "speculate_runs.h"
+#include "speculation_options.h"
+#include "statistics.h"
+
+namespace cli {
+
+namespace {
+
+// Passes with guesses of which at least so many were right.
+int64_t passes_with(const vitrine::SpeculationCounts& counts, size_t right) {
+  int64_t passes = 0;
+  for (size_t i = right; i < counts.acceptance_histogram.size(); ++i) {
+    passes += counts.acceptance_histogram[i];
+  }
+  return passes;
+}
+
+// "81 64 40 …": the share of passes with guesses in which the first, the first two, … were right.
+std::string shares_by_position(const vitrine::SpeculationCounts& counts) {
+  constexpr size_t kShown = 6;
+  std::string text;
+  for (size_t right = 1; right < counts.acceptance_histogram.size() && right <= kShown; ++right) {
+    const auto steps = static_cast<double>(std::max<int64_t>(1, counts.num_spec_steps));
+    text += fmt::format("{:>4.0f}", 100 * static_cast<double>(passes_with(counts, right)) / steps);
+  }
+  return text;
+}
+
+// (1 - a^(k + 1)) / (1 - a), with a = accepted / (accepted + passes that ended in a rejection), and
+// k the guesses of a pass.
+double expected_tokens(const vitrine::SpeculationCounts& counts) {
+  if (counts.num_spec_steps == 0) return 1;
+  const auto accepted = static_cast<double>(counts.num_accepted_draft_tokens);
+  const auto rejected = static_cast<double>(counts.num_rejected_passes);
+  const double k =
+      static_cast<double>(counts.num_draft_tokens) / static_cast<double>(counts.num_spec_steps);
+  if (rejected == 0) return k + 1;
+  const double a = accepted / (accepted + rejected);
+  return (1 - std::pow(a, k + 1)) / (1 - a);
+}
+
+// The speed that counts and costs say: tokens over what their passes and calls cost, in passes of
+// one token.
+double predicted_speed(const CandidateRuns& runs, const vitrine::PassCosts& costs) {
+  const vitrine::SpeculationCounts& counts = runs.counts;
+  const auto steps = static_cast<double>(counts.num_spec_steps);
+  const double drafts = steps > 0 ? static_cast<double>(counts.num_draft_tokens) / steps : 0.0;
+  const double plain = static_cast<double>(counts.num_passes) - steps;
+  const auto below = static_cast<int32_t>(drafts);
+  const double part = drafts - below;
+  const double cost = (1 - part) * costs.of(below + 1) + part * costs.of(below + 2);
+  const double all = plain + steps * cost + counts.draft_seconds / costs.of_one();
+  return all > 0 ? static_cast<double>(runs.tokens) / all : 1;
+}
+
+}  // namespace
+
+double CandidateRuns::tokens_a_pass() const {
+  return static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, counts.num_passes));
+}
+
+double CandidateRuns::upkeep_microseconds() const {
+  return 1e6 * counts.draft_seconds / static_cast<double>(std::max<int64_t>(1, tokens));
+}
+
+std::string speculate_table(const BenchSpeculateArguments& arguments,
+                            const std::vector<CandidateRuns>& all) {
+  size_t width = 8;  // heads have a path
+  for (const CandidateRuns& runs : all) width = std::max(width, runs.name.size() + 1);
+  std::string text = fmt::format(
+      "{}: {} prompts, {} tokens each at most, {} guesses a pass at most\n\n"
+      "{:<{}}{:<10}{:>8}{:>16}{:>12}{:>14}{:>14}{:>12}\n",
+      arguments.model, all.empty() ? 0 : all.front().ratios.size(), arguments.max_new_tokens,
+      arguments.max_drafts, "", width, "answers", "speed", "95 %", "accepted", "tokens/pass",
+      "us a token", "identical");
+  for (const CandidateRuns& runs : all) {
+    const Interval interval = bootstrap_median_interval(runs.ratios);
+    text += fmt::format("{:<{}}{:<10}{:>7.2f}x{:>16}{:>10.0f} %{:>14.2f}{:>14.1f}{:>12}\n",
+                        runs.name, width, runs.kind, median(runs.ratios),
+                        fmt::format("{:.2f} to {:.2f}", interval.low, interval.high),
+                        100 * runs.counts.draft_acceptance_rate(), runs.tokens_a_pass(),
+                        runs.upkeep_microseconds(),
+                        fmt::format("{} of {}", runs.identical, runs.ratios.size()));
+  }
+  return text + "\nspeed: decoding with guesses over the same without, the median of the prompts\n";
+}
+
+nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments,
+                                        const std::vector<CandidateRuns>& all) {
+  nlohmann::ordered_json json;
+  json["model"] = arguments.model;
+  json["max_new_tokens"] = arguments.max_new_tokens;
+  json["draft_max"] = arguments.max_drafts;
+  json["temperature"] = arguments.temperature;
+  json["repeat"] = arguments.repeat;
+  for (const CandidateRuns& runs : all) {
+    const Interval interval = bootstrap_median_interval(runs.ratios);
+    json["candidates"].push_back({{"name", runs.name},
+                                  {"answers", runs.kind},
+                                  {"ratio", median(runs.ratios)},
+                                  {"ratio_interval", {interval.low, interval.high}},
+                                  {"ratios", runs.ratios},
+                                  {"tokens", runs.tokens},
+                                  {"seconds", runs.seconds},
+                                  {"plain_seconds", runs.plain_seconds},
+                                  {"tokens_per_pass", runs.tokens_a_pass()},
+                                  {"upkeep_microseconds", runs.upkeep_microseconds()},
+                                  {"identical", runs.identical},
+                                  {"prompts", runs.ratios.size()},
+                                  {"counts", speculation_json(runs.counts)}});
+  }
+  return json;
+}
+
+std::string selection_table(const BenchSpeculateArguments& arguments,
+                            const std::vector<DraftCandidate>& candidates,
+                            const std::vector<CandidateRuns>& all,
+                            const vitrine::PassCosts& costs) {
+  std::string text = fmt::format("{}: a pass of one token takes {:.3f} ms\n", arguments.model,
+                                 1000 * costs.of_one());
+  for (const DraftCandidate& candidate : candidates) {
+    text += "\n" + candidate.name;
+    if (candidate.overlap) {
+      text += candidate.overlap->is_same
+                  ? ": the same vocabulary"
+                  : fmt::format(": {:.1f} % of its {} tokens are in the vocabulary",
+                                100 * candidate.overlap->share(), candidate.overlap->draft_tokens);
+    }
+    text += fmt::format("\n{:<10}{:>26}{:>12}{:>8}{:>12}{:>11}{:>10}  {}\n", "answers",
+                        "right up to 1, 2, … (%)", "tokens/pass", "E", "a call", "predicted",
+                        "measured", "verdict");
+    for (const CandidateRuns& runs : all) {
+      if (runs.name != candidate.name) continue;
+      const double calls = static_cast<double>(
+          std::max<int64_t>(1, runs.counts.num_passes - runs.counts.num_paused_passes));
+      const double measured = median(runs.ratios);
+      text += fmt::format("{:<10}{:>26}{:>12.2f}{:>8.2f}{:>9.3f} ms{:>10.2f}x{:>9.2f}x  {}\n",
+                          runs.kind, shares_by_position(runs.counts),
+                          runs.counts.mean_acceptance_length(), expected_tokens(runs.counts),
+                          1000 * runs.counts.draft_seconds / calls, predicted_speed(runs, costs),
+                          measured, measured >= 1 ? "pays" : "does not pay");
+    }
+  }
+  return text +
+         "\nE: (1 - a^(k + 1)) / (1 - a), a the right guesses over these and the passes that ended "
+         "in a wrong one, k the guesses of a pass. predicted: by counts and the costs of passes.\n";
+}
+
+}  // namespace cli
