@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "federate.h"
+#include "vitrine/kv_memory.h"
 
 namespace cli {
 
@@ -93,6 +94,16 @@ std::map<std::string, Totals> unused_tensors(const vitrine::Checkpoint& checkpoi
   return unused;
 }
 
+/// "12 layers within 128, room for 1728 positions: 1.8 MB".
+std::string memory_text(const vitrine::KvMemory& kind) {
+  const std::string layers = fmt::format("{} layer{}", kind.layers, kind.layers == 1 ? "" : "s");
+  const std::string bytes = format_bytes(kind.bytes);
+  if (kind.positions == 0) return fmt::format("{}, {} states: {}", layers, kind.states, bytes);
+  return fmt::format("{}{}, room for {} positions: {}", layers,
+                     kind.window > 0 ? fmt::format(" within {}", kind.window) : "", kind.positions,
+                     bytes);
+}
+
 std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
                        const vitrine::ModelConfig& config, const vitrine::ModelPlan& made) {
   const vitrine::ModelSummary& model = made.summary;
@@ -152,6 +163,9 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
            format_bytes(model.kv_bytes), model.kv_codec,
            made.options.max_context > 0 ? made.options.max_context : model.max_position_embeddings,
            format_bytes(model.arena_bytes)));
+  for (const vitrine::KvMemory& kind : vitrine::kv_memory(checkpoint, made.options)) {
+    line(kind.positions > 0 ? "keys and values" : "states", memory_text(kind));
+  }
   line("read per token", format_bytes(model.bytes_per_token));
   line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
   if (arguments.tensors) {
@@ -209,11 +223,16 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["isa"] = model.isa;
   json["threads"] = model.threads;
   json["invariant"] = model.invariant;
-  json["memory"] = {{"weight_bytes", model.weight_bytes},
-                    {"mapped_bytes", model.mapped_bytes},
-                    {"kv_bytes", model.kv_bytes},
-                    {"kv_type", model.kv_codec},
-                    {"arena_bytes", model.arena_bytes}};
+  json["memory"] = {{"weight_bytes", model.weight_bytes}, {"mapped_bytes", model.mapped_bytes},
+                    {"kv_bytes", model.kv_bytes},         {"kv_type", model.kv_codec},
+                    {"arena_bytes", model.arena_bytes},   {"kv", nlohmann::ordered_json::array()}};
+  for (const vitrine::KvMemory& kind : vitrine::kv_memory(checkpoint, made.options)) {
+    json["memory"]["kv"].push_back({{"layers", kind.layers},
+                                    {"window", kind.window},
+                                    {"positions", kind.positions},
+                                    {"states", kind.states},
+                                    {"bytes", kind.bytes}});
+  }
   json["bytes_per_token"] = model.bytes_per_token;
   json["tensors"] = nlohmann::ordered_json::array();
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {

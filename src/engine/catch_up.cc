@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a step: sequences whose state is behind their positions, since some were dropped (truncate,
-// keep) or the state gave way to another sequence's.
+// Of a step: sequences whose state or windows are behind their positions, since some were dropped
+// (truncate, keep) or these gave way to another sequence's.
 #include <algorithm>
 #include <string>
 
@@ -18,6 +18,11 @@ void StepRunner::keep(SequenceId sequence, int64_t count) {
   replay_journal(sequence);
 }
 
+// Of a step that is over.
+void StepRunner::settle(std::span<const StepInput> inputs) {
+  for (const StepInput& input : inputs) pool_.settle(input.sequence, input.num_drafts > 0);
+}
+
 void StepRunner::replay_journal(SequenceId sequence) {
   const StateJournal::Entry* entry = journal_.find(sequence);
   if (entry == nullptr || pool_.state_length(sequence) != entry->begin) return;
@@ -27,18 +32,20 @@ void StepRunner::replay_journal(SequenceId sequence) {
   pool_.set_state_length(sequence, entry->begin + missing);
 }
 
-// Runs the tokens again that the state has not taken in. A token's result does not hang on the pass
-// that it comes in, so their keys and values are written again with the same bits.
+// Runs the tokens again that the state has not taken in, or whose keys and values layers within a
+// window have given back. A token's result does not hang on the pass that it comes in, so the keys
+// and values of all layers are written again with the same bits.
 void StepRunner::catch_up(SequenceId sequence) {
   const kv::SequenceBlocks& blocks = pool_.get(sequence);
-  int64_t begin = pool_.state_length(sequence);
+  const bool has_state = pool_.has_states();
+  int64_t begin = has_state ? pool_.state_length(sequence) : pool_.window_length(sequence);
   if (begin == blocks.length) return;
   if (begin < pool_.forced_end(sequence)) {
-    throw Error(
-        ErrorKind::kUnsupported,
-        "sequence " + std::to_string(sequence) +
-            " has lost its state, and some of its tokens took routes that were forced, which "
-            "are not kept; give a new sequence these tokens and routes");
+    throw Error(ErrorKind::kUnsupported,
+                "sequence " + std::to_string(sequence) + " has lost its " +
+                    (has_state ? "state" : "windows") +
+                    ", and some of its tokens took routes that were forced, which "
+                    "are not kept; give a new sequence these tokens and routes");
   }
   if (taps_) taps_->is_paused = true;
   try {
@@ -46,10 +53,14 @@ void StepRunner::catch_up(SequenceId sequence) {
       const int64_t count = std::min<int64_t>(options_.max_step_tokens, blocks.length - begin);
       run_again(sequence, begin, count);
       begin += count;
-      pool_.set_state_length(sequence, begin);
+      if (has_state) {
+        pool_.set_state_length(sequence, begin);
+      } else {
+        pool_.set_window_length(sequence, begin);
+      }
     }
   } catch (...) {
-    pool_.lose_state(sequence);
+    if (has_state) pool_.lose_state(sequence);
     batch_.clear();
     if (taps_) taps_->is_paused = false;
     throw;
@@ -64,7 +75,11 @@ void StepRunner::run_again(SequenceId sequence, int64_t begin, int64_t count) {
   batch_.audit_mode = AuditMode::kNone;
   batch_.read_logits = batch_.read_hidden_states = false;
   BatchSpan span{0, static_cast<int32_t>(count), begin, blocks.blocks.data()};
-  span.state = pool_.own_state(sequence, count, /*keeps=*/false);
+  if (pool_.has_states()) {
+    span.state = pool_.own_state(sequence, count, /*keeps=*/false);
+  } else {
+    pool_.prepare_window(sequence, count);
+  }
   batch_.spans.push_back(span);
   batch_.span_adapters.push_back(blocks.adapter);
   for (int64_t i = begin; i < begin + count; ++i) {

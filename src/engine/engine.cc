@@ -87,7 +87,7 @@ std::span<const int32_t> Engine::tokens(SequenceId sequence) const {
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   const kv::BlockPool& pool = impl_->runner.pool();
-  return {pool.num_free(), pool.num_blocks()};
+  return {pool.num_free() + pool.num_free_window(), pool.num_blocks() + pool.num_window_blocks()};
 }
 
 StepFit Engine::fits(std::span<const StepInput> inputs) const {

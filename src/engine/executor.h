@@ -139,8 +139,9 @@ class Executor {
   virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.
   virtual void check_audit_mode(AuditMode /*mode*/) const {}
-  /// Copies one KV block in every layer.
+  /// Copies one KV block in every layer that sees all positions, or within a window.
   virtual void copy_block(int32_t from, int32_t to) = 0;
+  virtual void copy_window_block(int32_t /*from*/, int32_t /*to*/) {}
   /// Copies one slot's state in every layer; from -1: makes it the empty one.
   virtual void copy_state(int32_t /*from*/, int32_t /*to*/) {}
   /// Rows of what a pass's tokens bring to the state, of which it can be made again without them;
@@ -173,6 +174,9 @@ struct ExecutorInputs {
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
   ops::TapBook* taps = nullptr;            // of the graph's taps; outlives the executor
   int64_t num_states = 0;                  // slots for states of sequences
+  int64_t num_window_blocks = 0;           // of layers within a window
+  std::vector<bool> is_windowed = {};      // [layers]; empty: all layers have `num_blocks`
+  int64_t table_stride = 0;                // to the second table of a sequence, that of these
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);

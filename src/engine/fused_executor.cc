@@ -108,12 +108,9 @@ class FusedExecutor final : public Executor {
   bool runs_layers() const override { return true; }
   bool runs_trees() const override { return !graph_.has_state(); }
 
-  void copy_block(int32_t from, int32_t to) override {
-    for (size_t layer = 0; layer < kv_.size(); ++layer) {
-      const kernels::KvView& kv = kv_[layer].view;
-      copy_block(kv.keys, kv_block_bytes_[layer].first, from, to);
-      copy_block(kv.values, kv_block_bytes_[layer].second, from, to);
-    }
+  void copy_block(int32_t from, int32_t to) override { copy_blocks(/*windowed=*/false, from, to); }
+  void copy_window_block(int32_t from, int32_t to) override {
+    copy_blocks(/*windowed=*/true, from, to);
   }
 
   void copy_state(int32_t from, int32_t to) override {
@@ -267,6 +264,17 @@ class FusedExecutor final : public Executor {
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
   }
 
+  bool is_windowed(size_t layer) const { return kv_[layer].table_offset > 0; }
+
+  void copy_blocks(bool windowed, int32_t from, int32_t to) const {
+    for (size_t layer = 0; layer < kv_.size(); ++layer) {
+      if (is_windowed(layer) != windowed) continue;
+      const kernels::KvView& kv = kv_[layer].view;
+      copy_block(kv.keys, kv_block_bytes_[layer].first, from, to);
+      copy_block(kv.values, kv_block_bytes_[layer].second, from, to);
+    }
+  }
+
   static void copy_block(void* plane, size_t bytes, int32_t from, int32_t to) {
     auto* base = static_cast<std::byte*>(plane);
     std::memcpy(base + static_cast<size_t>(to) * bytes, base + static_cast<size_t>(from) * bytes,
@@ -274,7 +282,9 @@ class FusedExecutor final : public Executor {
   }
 
   void plan_kv(const ExecutorInputs& inputs) {
-    const auto num_blocks = static_cast<size_t>(inputs.num_blocks);
+    const auto blocks_of = [&](size_t layer) {
+      return static_cast<size_t>(is_windowed(layer) ? inputs.num_window_blocks : inputs.num_blocks);
+    };
     size_t size = 0;
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
       const kv::KvCodec& codec = kv_codec(inputs.options, layer);
@@ -296,7 +306,9 @@ class FusedExecutor final : public Executor {
       view.head_dim = static_cast<int32_t>(shape.head_dim);
       view.value_dim = static_cast<int32_t>(graph_.value_dim);
       view.block_size = inputs.options.kv_block_size;
-      kv_.push_back({view, *found, std::string(codec.name)});
+      const bool has_window =
+          !inputs.is_windowed.empty() && inputs.is_windowed[static_cast<size_t>(layer)];
+      kv_.push_back({view, *found, std::string(codec.name), has_window ? inputs.table_stride : 0});
       if (shape.source != layer || graph_.keeps_state(layer)) {  // it keeps none
         kv_block_bytes_.emplace_back(0, 0);
         continue;
@@ -306,15 +318,16 @@ class FusedExecutor final : public Executor {
           {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
            view.value_dim > 0 ? 0
                               : positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
-      size += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) * num_blocks;
+      size += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) *
+              blocks_of(static_cast<size_t>(layer));
     }
     kv_memory_.emplace_back(size, "the KV cache");
     std::byte* next = kv_memory_[0].data();
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
       kv_[layer].view.keys = next;
-      next += kv_block_bytes_[layer].first * num_blocks;
+      next += kv_block_bytes_[layer].first * blocks_of(layer);
       kv_[layer].view.values = next;
-      next += kv_block_bytes_[layer].second * num_blocks;
+      next += kv_block_bytes_[layer].second * blocks_of(layer);
     }
   }
 

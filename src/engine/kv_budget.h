@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "kv/block_pool.h"
+#include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
@@ -20,13 +22,24 @@ int64_t num_states(const EngineOptions& options, const ModelConfig& config);
 /// Bytes of all of them, in all layers.
 uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config);
 
+/// How many blocks layers have.
+struct KvBlocks {
+  int64_t full = 0;                    // of layers that see all positions
+  int64_t windowed = 0;                // of those within a window; 0: all layers have `full`
+  int64_t window = 0;                  // positions that these see at most
+  std::vector<bool> is_windowed = {};  // by layer; empty where none has blocks of its own
+};
+
 /// Turns kv_bytes into what states and its whole blocks take (0: each of max_sequences can reach
 /// max_context), and lowers max_context to what they hold. Throws kInvalidArgument for less than
 /// one block, kOutOfMemory for more than an address reaches.
-void resolve_kv_budget(EngineOptions& options, const ModelConfig& config);
+void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const ops::Graph& graph);
 
-/// The blocks of a resolved budget.
-int64_t num_kv_blocks(const EngineOptions& options, const ModelConfig& config);
+/// The blocks of a resolved budget, and a pool of them.
+KvBlocks find_kv_blocks(const EngineOptions& options, const ModelConfig& config,
+                        const ops::Graph& graph);
+kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config,
+                         const KvBlocks& blocks);
 
 /// The budget of several models whose sequences grow together, as many positions for each: by
 /// model; 0 stays 0. Throws kInvalidArgument where it is less than a block of each.

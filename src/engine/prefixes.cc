@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of an engine: beginnings of sequences that outlive them, and drafts that are kept in part.
+#include <algorithm>
+
 #include "engine/audit_layout.h"
 #include "engine/engine_impl.h"
 
@@ -50,7 +52,9 @@ SequenceId Engine::attach(PrefixId prefix) {
 KvPrefix Engine::prefix(PrefixId prefix) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   const kv::PrefixBlocks& found = impl_->pool().prefix(prefix);
-  return {found.history, found.adapter, std::ssize(found.blocks)};
+  const int64_t of_windows =
+      std::ranges::count_if(found.window_blocks, [](int32_t b) { return b >= 0; });
+  return {found.history, found.adapter, std::ssize(found.blocks) + of_windows};
 }
 
 void Engine::release_prefix(PrefixId prefix) {

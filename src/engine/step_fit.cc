@@ -13,7 +13,6 @@ StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& poo
   StepFit fit;
   fit.max_tokens = options.max_step_tokens;
   fit.max_rows = options.max_logit_rows;
-  fit.free_blocks = pool.num_free();
   kv::BlockPool::Tally tally(pool);
   int64_t branch_blocks = 0;
   for (const StepInput& input : inputs) {
@@ -36,7 +35,14 @@ StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& poo
     const bool is_full = pool.get(input.sequence).length + height > options.max_context;
     if (is_full && fit.full_sequence == 0) fit.full_sequence = input.sequence;
   }
-  fit.blocks = tally.blocks() + branch_blocks;
+  fit.blocks = tally.blocks() + (pool.has_full_layers() ? branch_blocks : 0);
+  fit.free_blocks = pool.num_free();
+  if (!pool.has_windows()) return fit;
+  const int64_t of_windows = pool.num_free_window() - tally.window_blocks() - branch_blocks;
+  if (!pool.has_full_layers() || of_windows < fit.free_blocks - fit.blocks) {
+    fit.blocks = tally.window_blocks() + branch_blocks;
+    fit.free_blocks = pool.num_free_window();
+  }
   return fit;
 }
 

@@ -9,7 +9,8 @@
 
 namespace vitrine::engine {
 
-/// What a step would take, and what there is. Allocates nothing. Throws kInvalidArgument for a
+/// What a step would take, and what there is; of blocks those of the layers that have the least
+/// left, all or those within a window. Allocates nothing. Throws kInvalidArgument for a
 /// sequence that is unknown, or stands twice.
 StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                      const EngineOptions& options);

@@ -120,6 +120,7 @@ std::span<const StepOutput> StepRunner::step_layers(std::span<const StepInput> i
     const int64_t end = parts_[i].past + parts_[i].num_tokens;
     pool_.set_layer_length(inputs[i].sequence, layers_.first, layers_.end, end);
   }
+  settle(inputs);
   return outputs_;
 }
 

@@ -11,7 +11,6 @@
 #include "engine/engine_options.h"
 #include "engine/features.h"
 #include "engine/forced_routes.h"
-#include "engine/kv_budget.h"
 #include "engine/model_checks.h"
 #include "model/architecture.h"
 
@@ -32,11 +31,12 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows, !runs_fused_on_cuda(options_))),
+      kv_blocks_(find_kv_blocks(options_, config_, graph_)),
       pool_(
-          {num_kv_blocks(options_, config_), options_.kv_block_size, options_.max_context,
-           options_.max_sequences, graph_.num_layers, num_states(options_, config_)},
+          pool_sizes(options_, config_, kv_blocks_),
           [this](int32_t from, int32_t to) { executor_->copy_block(from, to); },
-          [this](int32_t from, int32_t to) { executor_->copy_state(from, to); }),
+          [this](int32_t from, int32_t to) { executor_->copy_state(from, to); },
+          [this](int32_t from, int32_t to) { executor_->copy_window_block(from, to); }),
       row_sampler_(static_cast<size_t>(config_.vocab_size),
                    static_cast<size_t>(options_.max_logit_rows)),
       next_step_(config_.vocab_size, options_.max_context),
@@ -59,6 +59,9 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         adapters_ ? &*adapters_ : nullptr,
                         weights_read};
   inputs.num_states = num_states(options_, config_);
+  inputs.num_window_blocks = kv_blocks_.windowed;
+  inputs.is_windowed = kv_blocks_.is_windowed;
+  inputs.table_stride = pool_.table_stride();
   inputs.joint = request.joint;
   if (!options_.taps.empty() || !options_.feature_layers.empty()) {
     inputs.taps = &taps_.emplace(graph_, all_taps(graph_, options_));
@@ -150,8 +153,8 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
       batch_.spans.back().state = pool_.own_state(input.sequence, count, has_drafts);
       if (has_drafts) batch_.spans.back().journal = journal_.add(input.sequence, past, count);
       pool_.set_state_length(input.sequence, past + count);
-      if (!input.routes.empty()) pool_.set_forced_end(input.sequence, past + count);
     }
+    if (!input.routes.empty()) pool_.set_forced_end(input.sequence, past + count);
     batch_.span_adapters.push_back(blocks.adapter);
     for (int32_t i = 0; i < count; ++i) {
       batch_.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
@@ -263,7 +266,7 @@ void StepRunner::settle_trees() {
   trees_.adopt();
   for (const StepInput& input : inputs_) {
     if (DraftTree::is_tree(input)) {
-      pool_.truncate(input.sequence, pool_.get(input.sequence).length);
+      pool_.trim(input.sequence);
     }
   }
   if (records() && record_ != nullptr) {
@@ -348,8 +351,8 @@ int32_t StepRunner::sample(size_t row, const float* logits) {
 void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
                              ChoicePoint point) {
   batch_.clear();
-  if (pool_.has_states()) {
-    journal_.clear();
+  if (pool_.has_states()) journal_.clear();
+  if (pool_.has_states() || pool_.has_windows()) {
     for (const StepInput& input : inputs) catch_up(input.sequence);
   }
   prepare(inputs);
@@ -443,6 +446,7 @@ std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
     undo(inputs);
     throw;
   }
+  settle(inputs);
   return outputs_;
 }
 
@@ -469,6 +473,7 @@ void StepRunner::step_from_rows(std::span<const int32_t> chosen,
     undo(inputs_);
     throw;
   }
+  settle(inputs_);
 }
 
 void StepRunner::set_audit_sink(AuditSink* sink) {

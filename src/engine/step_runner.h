@@ -11,6 +11,7 @@
 #include "engine/draft_trees.h"
 #include "engine/executor.h"
 #include "engine/features.h"
+#include "engine/kv_budget.h"
 #include "engine/next_step.h"
 #include "engine/row_sampler.h"
 #include "engine/state_journal.h"
@@ -96,6 +97,7 @@ class StepRunner final : private Meanwhile {
   void choose_behind_head();
   void run_from_rows();
   void undo(std::span<const StepInput> inputs);
+  void settle(std::span<const StepInput> inputs);
   std::byte* reserve_record();
   StepOutput output_of(size_t row) const;
   void choose();
@@ -127,6 +129,7 @@ class StepRunner final : private Meanwhile {
   std::optional<ops::TapBook> taps_;
   FeatureRows features_;
   std::unique_ptr<Executor> executor_;
+  KvBlocks kv_blocks_;
   kv::BlockPool pool_;
   ModelSummary summary_;
   AuditSink* sink_ = nullptr;

@@ -13,21 +13,22 @@ int64_t entries_of_table(const PoolSizes& sizes) {
   return (sizes.max_context + sizes.block_size - 1) / sizes.block_size + 1;
 }
 
+int64_t tables_of(const PoolSizes& sizes) { return sizes.window_blocks > 0 ? 2 : 1; }
+
 }  // namespace
 
 BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t)> copy_block,
-                     std::function<void(int32_t, int32_t)> copy_state)
+                     std::function<void(int32_t, int32_t)> copy_state,
+                     std::function<void(int32_t, int32_t)> copy_window_block)
     : sizes_(sizes),
+      table_stride_(entries_of_table(sizes)),
       copy_block_(std::move(copy_block)),
-      references_(static_cast<size_t>(sizes.blocks), 0),
-      slots_(sizes.max_sequences, entries_of_table(sizes), sizes.max_context),
+      copy_window_block_(std::move(copy_window_block)),
+      full_(sizes.blocks),
+      windowed_(sizes.window_blocks),
+      slots_(sizes.max_sequences, table_stride_ * tables_of(sizes), sizes.max_context),
       states_(sizes.states, std::move(copy_state)),
-      layer_lengths_(static_cast<size_t>(sizes.max_sequences * sizes.layers)),
-      leavers_(static_cast<size_t>(sizes.blocks)) {
-  free_.reserve(static_cast<size_t>(sizes.blocks));
-  for (int64_t block = sizes.blocks - 1; block >= 0; --block) {
-    free_.push_back(static_cast<int32_t>(block));
-  }
+      layer_lengths_(static_cast<size_t>(sizes.max_sequences * sizes.layers)) {
   sequences_.reserve(static_cast<size_t>(sizes.max_sequences));
 }
 
@@ -37,6 +38,7 @@ uint64_t BlockPool::create(int32_t adapter) {
   created.adapter = adapter;
   created.slot = slots_.take();
   set_blocks(created, 0);
+  set_window_blocks(created, 0);
   set_length(created, 0);
   return next_sequence_++;
 }
@@ -44,7 +46,9 @@ uint64_t BlockPool::create(int32_t adapter) {
 uint64_t BlockPool::fork(uint64_t sequence) {
   const Sequence& source = look_up(sequence);
   require_slot();
-  if (is_partial(source) && free_.empty()) {
+  const bool copies_window = has_windows() && source.window_length % sizes_.block_size != 0;
+  if ((is_partial(source) && has_full_layers() && num_free() == 0) ||
+      (copies_window && num_free_window() == 0)) {
     throw Error(ErrorKind::kOutOfMemory,
                 "no KV block is free to fork sequence " + std::to_string(sequence) +
                     "; release a sequence or load the engine with more kv_bytes");
@@ -54,9 +58,11 @@ uint64_t BlockPool::fork(uint64_t sequence) {
   target.lags = source.lags;
   target.state = states_.share(source.state);
   share_checkpoints(source, target);
+  share_window(target, source.window_blocks, source.window_length, source.first_needed);
   target.forced_end = source.forced_end;
   if (source.lags) std::ranges::copy(layer_lengths(source), layer_lengths(target).begin());
-  if (is_partial(target)) own_last_block(target);
+  if (is_partial(target) && has_full_layers()) own_last_block(target);
+  if (copies_window) own_last_window_block(target);
   return copy;
 }
 
@@ -69,7 +75,7 @@ uint64_t BlockPool::create_with(std::span<const int32_t> blocks, std::span<const
   target.step_begin = target.length;
   std::ranges::copy(blocks, target.blocks.begin());
   std::ranges::copy(history, target.history.begin());
-  for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
+  for (const int32_t block : blocks) full_.share(block);
   return created;
 }
 
@@ -82,12 +88,13 @@ void BlockPool::truncate(uint64_t sequence, int64_t length) {
   }
   const int64_t kept = std::min(blocks_for(length), std::ssize(found.blocks));
   for (int64_t i = std::ssize(found.blocks) - 1; i >= kept; --i) {
-    drop(found.blocks[static_cast<size_t>(i)]);
+    full_.drop(found.blocks[static_cast<size_t>(i)]);
   }
   set_blocks(found, kept);
   set_length(found, length);
   found.step_begin = std::min(found.step_begin, length);
   cut_state(found, length);
+  cut_window(found, length);
   if (!found.lags) return;
   const std::span<int64_t> lengths = layer_lengths(found);
   for (int64_t& of_layer : lengths) of_layer = std::min(of_layer, length);
@@ -136,28 +143,32 @@ void BlockPool::keep(uint64_t sequence, int64_t count) {
 void BlockPool::release(uint64_t sequence) {
   Sequence& found = find(sequence);
   drop_states(found);
-  for (const int32_t block : found.blocks) drop(block);
+  drop_window(found);
+  for (const int32_t block : found.blocks) full_.drop(block);
   slots_.give_back(found.slot);
   sequences_.erase(sequence);
 }
 
 uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
   const Sequence& found = look_up(sequence);
-  int64_t whole = found.length;  // of every layer
-  for (int64_t layer = 0; found.lags && layer < sizes_.layers; ++layer) {
-    whole = std::min(whole, layer_length(sequence, layer));
-  }
+  const int64_t whole = whole_length(found);
   if (length < 0 || length > whole) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sequence " + std::to_string(sequence) + " has no prefix of " +
                     std::to_string(length) + " positions; expected 0 to " + std::to_string(whole));
   }
-  const auto blocks = found.blocks.first(static_cast<size_t>(blocks_for(length)));
+  const int64_t held = has_full_layers() ? blocks_for(length) : 0;
+  const auto blocks = found.blocks.first(static_cast<size_t>(held));
   const auto history = found.history.first(static_cast<size_t>(length));
-  prefixes_[next_sequence_] = {
-      length,        {blocks.begin(), blocks.end()}, {history.begin(), history.end()},
-      found.adapter, best_state(found, length),      std::min(found.forced_end, length)};
-  for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
+  PrefixBlocks& prefix = prefixes_[next_sequence_];
+  prefix.length = length;
+  prefix.blocks.assign(blocks.begin(), blocks.end());
+  prefix.history.assign(history.begin(), history.end());
+  prefix.adapter = found.adapter;
+  prefix.state = best_state(found, length);
+  prefix.forced_end = std::min(found.forced_end, length);
+  for (const int32_t block : blocks) full_.share(block);
+  retain_window(found, prefix);
   return next_sequence_++;
 }
 
@@ -169,19 +180,22 @@ uint64_t BlockPool::attach(uint64_t prefix, int64_t length) {
                     std::to_string(length) + " positions; expected 0 to " +
                     std::to_string(found.length));
   }
+  const int64_t held = has_full_layers() ? blocks_for(length) : 0;
   const uint64_t created =
-      create_with(std::span(found.blocks).first(static_cast<size_t>(blocks_for(length))),
+      create_with(std::span(found.blocks).first(static_cast<size_t>(held)),
                   std::span(found.history).first(static_cast<size_t>(length)), found.adapter);
   Sequence& target = find(created);
   if (found.state.length <= length) target.state = states_.share(found.state);
+  attach_window(target, found);
   target.forced_end = std::min(found.forced_end, length);
   return created;
 }
 
 void BlockPool::release_prefix(uint64_t prefix) {
-  for (const int32_t block : this->prefix(prefix).blocks) drop(block);
+  for (const int32_t block : this->prefix(prefix).blocks) full_.drop(block);
   const auto found = prefixes_.find(prefix);
   states_.drop(found->second.state);
+  drop_window(found->second);
   prefixes_.erase(found);
 }
 
@@ -213,9 +227,11 @@ void BlockPool::prepare(uint64_t sequence, int64_t count) {
                                           " would outgrow its context of " +
                                           std::to_string(sizes_.max_context));
   }
+  if (has_windows()) grow_window(found, found.length + count);
+  if (!has_full_layers()) return;
   if (is_partial(found) && references(found.blocks.back()) > 1) own_last_block(found);
   while (std::ssize(found.blocks) < blocks_for(found.length + count)) {
-    const int32_t block = take();
+    const int32_t block = full_.take();
     set_blocks(found, std::ssize(found.blocks) + 1);
     found.blocks.back() = block;
   }
@@ -226,6 +242,7 @@ void BlockPool::append(uint64_t sequence, const int32_t* tokens, int64_t count) 
   const auto before = static_cast<size_t>(found.length);
   found.step_begin = found.length;
   set_length(found, found.length + count);
+  found.window_length = found.length;
   std::copy_n(tokens, count, found.history.subspan(before).begin());
 }
 
@@ -236,19 +253,27 @@ void BlockPool::put(uint64_t sequence, int64_t position, int32_t token) {
 }
 
 int32_t BlockPool::take_block(int32_t copied) {
-  const int32_t block = take();
+  const int32_t block = full_.take();
   if (copied != kNoBlock) copy_block_(copied, block);
   return block;
 }
 
 void BlockPool::replace_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks) {
   Sequence& found = find(sequence);
-  for (const int32_t block : found.blocks.subspan(static_cast<size_t>(first))) drop(block);
+  for (const int32_t block : found.blocks.subspan(static_cast<size_t>(first))) full_.drop(block);
   set_blocks(found, first + std::ssize(blocks));
   std::ranges::copy(blocks, found.blocks.begin() + first);
 }
 
-int64_t BlockPool::table_entries() const { return entries_of_table(sizes_); }
+void BlockPool::trim(uint64_t sequence) {
+  Sequence& found = find(sequence);
+  const int64_t count = blocks_for(found.length);
+  if (has_full_layers()) {
+    for (const int32_t block : found.blocks.subspan(static_cast<size_t>(count))) full_.drop(block);
+    set_blocks(found, count);
+  }
+  trim_window(found, count);
+}
 
 void BlockPool::require_slot() const {
   if (slots_.num_taken() < slots_.num_slots()) return;
@@ -269,22 +294,10 @@ void BlockPool::set_length(Sequence& sequence, int64_t length) {
 
 // Its last block is shared, and will be written.
 void BlockPool::own_last_block(Sequence& sequence) {
-  const int32_t own = take();
+  const int32_t own = full_.take();
   copy_block_(sequence.blocks.back(), own);
-  drop(sequence.blocks.back());
+  full_.drop(sequence.blocks.back());
   sequence.blocks.back() = own;
-}
-
-int32_t BlockPool::take() {
-  if (free_.empty()) throw Error(ErrorKind::kOutOfMemory, "no KV block is free");
-  const int32_t block = free_.back();
-  free_.pop_back();
-  references_[static_cast<size_t>(block)] = 1;
-  return block;
-}
-
-void BlockPool::drop(int32_t block) {
-  if (--references_[static_cast<size_t>(block)] == 0) free_.push_back(block);
 }
 
 BlockPool::Tally::Tally(const BlockPool& pool) : pool_(pool) { ++pool.last_tally_; }
@@ -294,13 +307,10 @@ bool BlockPool::Tally::add(uint64_t sequence, int64_t count) {
   if (found.tally == pool_.last_tally_) return false;
   found.tally = pool_.last_tally_;
   if (count <= 0) return true;
+  if (pool_.has_windows()) add_window(found, count);
+  if (!pool_.has_full_layers()) return true;
   blocks_ += pool_.blocks_for(found.length + count) - std::ssize(found.blocks);
-  if (!pool_.is_partial(found)) return true;
-  const int32_t last = found.blocks.back();
-  Leavers& leavers = pool_.leavers_[static_cast<size_t>(last)];
-  if (leavers.tally != pool_.last_tally_) leavers = {pool_.last_tally_, 0};
-  if (pool_.references(last) - leavers.count > 1) {
-    ++leavers.count;
+  if (pool_.is_partial(found) && pool_.full_.makes_copy(pool_.last_tally_, found.blocks.back())) {
     ++blocks_;
   }
   return true;

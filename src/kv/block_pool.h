@@ -9,26 +9,30 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kv/block_store.h"
 #include "kv/sequence_slots.h"
 #include "kv/state_pool.h"
 #include "vitrine/core.h"
 
 namespace vitrine::kv {
 
-/// One sequence: its length and its block table. Table and history stay at their addresses as long
-/// as it lives.
+/// One sequence: its length and its block tables. Tables and history stay at their addresses as
+/// long as it lives.
 struct SequenceBlocks {
   int64_t length = 0;
-  std::span<int32_t> blocks;
-  std::span<int32_t> history;  // [length] the tokens so far
-  int32_t adapter = -1;        // which its keys and values were made with; -1: none
+  std::span<int32_t> blocks;         // of layers that see all positions
+  std::span<int32_t> window_blocks;  // of layers within a window, see BlockPool; -1: given back
+  std::span<int32_t> history;        // [length] the tokens so far
+  int32_t adapter = -1;              // which its keys and values were made with; -1: none
 };
 
 /// The beginning of a sequence, which stays when that goes on or goes.
 struct PrefixBlocks {
   int64_t length = 0;
   std::vector<int32_t> blocks;
-  std::vector<int32_t> history;  // [length]
+  std::vector<int32_t> window_blocks;    // -1: it has none there
+  std::vector<HeldState> window_points;  // without slots, ascending: whose windows these hold
+  std::vector<int32_t> history;          // [length]
   int32_t adapter = -1;
   HeldState state = {};
   int64_t forced_end = 0;  // as a sequence has it
@@ -42,18 +46,43 @@ struct PoolSizes {
   int64_t max_sequences = 0;  // live at once
   int64_t layers = 1;
   int64_t states = 0;  // slots for states; 0: the model has none
+  // Of layers in which a token sees so many positions at most, its own the last; 0: there are none.
+  int64_t window = 0;
+  int64_t window_blocks = 0;
+  int64_t max_step_tokens = 1;
 };
+
+/// The lowest block of a table that is read for positions from `length` on.
+int64_t first_window_block(int64_t length, int64_t window, int64_t block_size);
+/// The most blocks that a sequence needs at once while `tokens` of it are computed, with the one
+/// below its window that it keeps.
+int64_t most_window_blocks(int64_t tokens, int64_t window, int64_t block_size);
+/// How many a step of so many tokens takes before it gives any back.
+int64_t step_window_blocks(int64_t tokens, int64_t block_size);
+/// How many do for a pool of sequences whose steps have so many tokens at most, their earlier
+/// windows among them.
+int64_t enough_window_blocks(const PoolSizes& sizes);
 
 /// Hands out fixed-size blocks with reference counts. Sequences grow without allocating. Not
 /// thread-safe.
+///
+/// Layers within a window have blocks of their own and a second table, table_stride() entries
+/// behind the first. A sequence needs the blocks that its next token sees, and one block below;
+/// what lies below that goes back to the pool when a step is over (settle). Where a prompt or an
+/// answer ends, or kCheckpointDistance positions after the last time, it goes on holding what was
+/// seen there, as a prefix does. Nobody needs these: they are asked back where a sequence that
+/// runs finds no block free. Positions whose windows are gone have to be computed again from the
+/// last ones that are there (window_length).
 class BlockPool {
  public:
   class Tally;
 
   /// `copy_block(from, to)` copies one block's keys and values in every layer.
-  /// `copy_state`: StatePool's; null where there are no states.
+  /// `copy_state`: StatePool's; null where there are no states. `copy_window_block`: as copy_block,
+  /// of layers within a window; null where there are none.
   BlockPool(const PoolSizes& sizes, std::function<void(int32_t from, int32_t to)> copy_block,
-            std::function<void(int32_t from, int32_t to)> copy_state = nullptr);
+            std::function<void(int32_t from, int32_t to)> copy_state = nullptr,
+            std::function<void(int32_t from, int32_t to)> copy_window_block = nullptr);
 
   /// Throws kOutOfMemory where as many sequences live as may.
   uint64_t create(int32_t adapter = -1);
@@ -91,12 +120,16 @@ class BlockPool {
   /// A block for somebody who is no sequence, with a copy of what `copied` holds (kNoBlock:
   /// nothing). Throws kOutOfMemory where none is free.
   int32_t take_block(int32_t copied);
-  void give_back(int32_t block) { drop(block); }
+  void give_back(int32_t block) { full_.drop(block); }
   /// A sequence's blocks from its number `first` on become these, which were taken by
   /// take_block(); those that it had go.
   void replace_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks);
-  /// Entries of a table.
-  int64_t table_entries() const;
+  /// The same of layers within a window; a block is taken on behalf of a sequence that runs.
+  int32_t take_window_block(uint64_t sequence, int32_t copied);
+  void give_back_window_block(int32_t block);
+  void replace_window_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks);
+  /// Gives back blocks behind the sequence's positions, as put() left them.
+  void trim(uint64_t sequence);
 
   bool has_states() const { return states_.num_slots() > 0; }
   /// How many of a sequence's positions its state has taken in.
@@ -125,15 +158,35 @@ class BlockPool {
   /// The first layer that has fewer positions than the sequence; -1: there is none.
   int64_t first_lagging_layer(uint64_t sequence) const;
 
+  bool has_windows() const { return windowed_.num_blocks() > 0; }
+  /// False where all layers are within a window.
+  bool has_full_layers() const { return full_.num_blocks() > 0; }
+  /// How many of a sequence's positions can be gone on from: all, or those that layers within a
+  /// window were left with when positions were dropped.
+  int64_t window_length(uint64_t sequence) const { return look_up(sequence).window_length; }
+  /// Before a pass that computes `count` positions behind those again. The caller has checked that
+  /// enough blocks are free.
+  void prepare_window(uint64_t sequence, int64_t count);
+  /// The pass has computed the positions before this one.
+  void set_window_length(uint64_t sequence, int64_t length);
+  /// The last append()'s step is over: blocks below the window are given back. `keeps`: some of its
+  /// positions may be dropped by keep(), so what was seen before it stays.
+  void settle(uint64_t sequence, bool keeps);
+  /// From a table's entry to that of the same positions in layers within a window.
+  int64_t table_stride() const { return table_stride_; }
+  /// Entries of a sequence's tables together.
+  int64_t table_entries() const { return table_stride_ * (has_windows() ? 2 : 1); }
+
   /// The block that is given out when `index` others have been, as things stand; -1: there is none.
-  int32_t next_free(size_t index) const {
-    return index < free_.size() ? free_[free_.size() - 1 - index] : -1;
-  }
-  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
+  int32_t next_free(size_t index) const { return full_.next_free(index); }
+  int64_t num_free() const { return full_.num_free(); }
+  int64_t num_blocks() const { return full_.num_blocks(); }
+  /// The same of layers within a window; free are those too that nobody needs.
+  int64_t num_free_window() const { return windowed_.num_unneeded(); }
+  int64_t num_window_blocks() const { return windowed_.num_blocks(); }
   int64_t num_sequences() const { return slots_.num_taken(); }
   int64_t block_size() const { return sizes_.block_size; }
-  int32_t references(int32_t block) const { return references_[static_cast<size_t>(block)]; }
+  int32_t references(int32_t block) const { return full_.references(block); }
 
  private:
   struct Sequence : SequenceBlocks {
@@ -145,12 +198,9 @@ class BlockPool {
     StateCheckpoints checkpoints;
     int64_t last_count = 0;  // tokens that the last pass took into the state
     int64_t forced_end = 0;
+    int64_t window_length = 0;   // positions that layers within a window have; else its length
+    int64_t first_needed = 0;    // of the window's blocks: this one and those behind it are needed
     mutable uint64_t tally = 0;  // the last one that it was added to
-  };
-  // Of a block in a tally: how many of those that share it will have made their own copy.
-  struct Leavers {
-    uint64_t tally = 0;
-    int32_t count = 0;
   };
 
   const Sequence& look_up(uint64_t sequence) const;
@@ -174,41 +224,69 @@ class BlockPool {
   void share_checkpoints(const Sequence& from, Sequence& to);
   void drop_states(Sequence& sequence);
   void cut_state(Sequence& sequence, int64_t length);
-  bool ends_turn(const Sequence& sequence, int64_t count) const;
+  static bool ends_turn(const Sequence& sequence, int64_t length, int64_t count);
   void free_state_slot(Sequence& runs);
-  int32_t take();
-  void drop(int32_t block);
+  int64_t first_seen(int64_t length) const {
+    return first_window_block(length, sizes_.window, sizes_.block_size);
+  }
+  bool holds_window(std::span<const int32_t> blocks, int64_t length) const;
+  bool holds_for_checkpoint(const Sequence& sequence, int64_t index) const;
+  int64_t best_window(std::span<const int32_t> blocks, std::span<const HeldState> checkpoints,
+                      int64_t length) const;
+  void set_window_blocks(Sequence& sequence, int64_t count);
+  void grow_window(Sequence& sequence, int64_t end);
+  void own_last_window_block(Sequence& sequence);
+  void move_window(Sequence& sequence, int64_t length);
+  void cut_window(Sequence& sequence, int64_t length);
+  void set_window(Sequence& sequence, int64_t length);
+  int64_t first_kept(std::span<const int32_t> blocks, int64_t length) const;
+  void share_window(Sequence& sequence, std::span<const int32_t> blocks, int64_t length,
+                    int64_t first);
+  void drop_window(Sequence& sequence);
+  void trim_window(Sequence& sequence, int64_t count);
+  void retain_window(const Sequence& sequence, PrefixBlocks& prefix);
+  void attach_window(Sequence& sequence, const PrefixBlocks& prefix);
+  void drop_window(PrefixBlocks& prefix);
+  void drop_unheld(Sequence& sequence, int64_t begin, int64_t end);
+  int32_t take_window_block(Sequence& runs);
+  int64_t whole_length(const Sequence& sequence) const;
   int64_t blocks_for(int64_t positions) const {
     return (positions + sizes_.block_size - 1) / sizes_.block_size;
   }
 
   PoolSizes sizes_;
-  std::function<void(int32_t, int32_t)> copy_block_;
-  std::vector<int32_t> references_;  // by block
-  std::vector<int32_t> free_;
+  int64_t table_stride_;
+  std::function<void(int32_t, int32_t)> copy_block_, copy_window_block_;
+  BlockStore full_, windowed_;
   SequenceSlots slots_;
   StatePool states_;
   std::vector<int64_t> layer_lengths_;  // [slots, layers], of sequences that lag
   std::unordered_map<uint64_t, Sequence> sequences_;
   std::unordered_map<uint64_t, PrefixBlocks> prefixes_;
-  uint64_t next_sequence_ = 1;            // or prefix
-  mutable std::vector<Leavers> leavers_;  // by block
+  uint64_t next_sequence_ = 1;  // or prefix
   mutable uint64_t last_tally_ = 0;
 };
 
 /// The blocks that a step will take from the pool, input by input: of those that share a partly
-/// filled last block all but the last copy it. Allocates nothing. One at a time, and the pool stays
-/// as it is meanwhile.
+/// filled last block all but the last copy it. Of a sequence whose windows are gone what it takes
+/// to compute them again is among them, at most. Allocates nothing. One at a time, and the pool
+/// stays as it is meanwhile.
 class BlockPool::Tally {
  public:
   explicit Tally(const BlockPool& pool);
   /// Throws kInvalidArgument for an unknown sequence. False: it was added before.
   bool add(uint64_t sequence, int64_t count);
   int64_t blocks() const { return blocks_; }
+  int64_t window_blocks() const;
 
  private:
+  void add_window(const Sequence& sequence, int64_t count);
+
   const BlockPool& pool_;
   int64_t blocks_ = 0;
+  int64_t step_window_blocks_ = 0;
+  int64_t again_window_blocks_ = 0;  // before the step, more than are given back
+  bool runs_again_ = false;
 };
 
 }  // namespace vitrine::kv

@@ -18,7 +18,7 @@ class BranchTables {
   /// Room for so many branches at once.
   BranchTables(BlockPool& pool, int64_t branches);
 
-  /// Blocks that a branch from `past` to `end` takes from a pool.
+  /// Blocks that a branch from `past` to `end` takes from a pool, of each kind of layers.
   static int64_t blocks_needed(const BlockPool& pool, int64_t past, int64_t end) {
     return (end + pool.block_size() - 1) / pool.block_size() - past / pool.block_size();
   }
@@ -26,8 +26,8 @@ class BranchTables {
   /// the block at `past` holds is copied. The sequence keeps its blocks until adopt() or clear().
   /// Throws kOutOfMemory where no block is free.
   int32_t add(uint64_t sequence, int64_t past, int64_t end);
-  /// The branch's table.
-  const int32_t* table(int32_t branch) const { return of(branch).data(); }
+  /// The branch's tables, as a sequence has them.
+  const int32_t* table(int32_t branch) { return full_table(branch).data(); }
   /// The sequence has the branch's blocks from now on, in place of its own.
   void adopt(int32_t branch);
   /// All branches give back their blocks.
@@ -38,19 +38,20 @@ class BranchTables {
  private:
   struct Branch {
     uint64_t sequence = 0;
-    int64_t first = 0, end = 0;  // blocks of its own
+    // Blocks of its own, of layers that see all positions and of those within a window.
+    int64_t first = 0, end = 0, window_end = 0;
   };
-  std::span<int32_t> of(int32_t branch) {
+  std::span<int32_t> full_table(int32_t branch) {
     return std::span(tables_).subspan(static_cast<size_t>(branch) * entries_, entries_);
   }
-  std::span<const int32_t> of(int32_t branch) const {
-    return std::span(tables_).subspan(static_cast<size_t>(branch) * entries_, entries_);
+  std::span<int32_t> window_table(int32_t branch) {
+    return full_table(branch).subspan(static_cast<size_t>(pool_.table_stride()));
   }
 
   BlockPool& pool_;
   size_t entries_;
   std::vector<Branch> branches_;
-  std::vector<int32_t> tables_;  // [branches, entries]
+  std::vector<int32_t> tables_;  // [branches, entries] of both kinds of layers
 };
 
 }  // namespace vitrine::kv

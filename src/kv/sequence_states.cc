@@ -9,8 +9,8 @@ namespace vitrine::kv {
 
 // A pass of many tokens is a prompt's, one of a single token an answer's; where one follows the
 // other, a host may come back to.
-bool BlockPool::ends_turn(const Sequence& sequence, int64_t count) const {
-  const int64_t length = sequence.state.length, last = sequence.checkpoints.last_length();
+bool BlockPool::ends_turn(const Sequence& sequence, int64_t length, int64_t count) {
+  const int64_t last = sequence.checkpoints.last_length();
   if (length == 0 || length == last) return false;
   const bool changes = sequence.last_count > 0 && (sequence.last_count > 1) != (count > 1);
   return changes || length - last >= kCheckpointDistance;
@@ -22,7 +22,7 @@ int32_t BlockPool::own_state(uint64_t sequence, int64_t count, bool keeps) {
   if (keeps && found.state.slot >= 0) found.kept = states_.share(found.state);
   // Drafts are an answer's.
   const int64_t of_turn = keeps ? 1 : count;
-  if (found.state.slot >= 0 && ends_turn(found, of_turn)) {
+  if (found.state.slot >= 0 && ends_turn(found, found.state.length, of_turn)) {
     HeldState gone = found.checkpoints.add(states_.share(found.state));
     states_.drop(gone);
   }

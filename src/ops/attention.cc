@@ -165,9 +165,13 @@ class PlannedAttention final : public PlannedOp {
     if (norms_values_) kernel_.rms_norm(value, nullptr, eps_, head_dim_, value);
     clamp(value);
     const kernels::KvView& kv = kv_.view;
-    for_each_place(step, token, kv.block_size, [&](int32_t block, int32_t offset) {
+    for_each_place(step, token, kv_, [&](int32_t block, int32_t offset) {
       kv_.kernels.write(kv, block, offset, static_cast<int32_t>(kv_head), key, value);
     });
+  }
+
+  const int32_t* table_of(const StepState& step, int64_t token) const {
+    return step.block_tables[token] + kv_.table_offset;
   }
 
   /// Tokens begin … end - 1: those of one sequence together.
@@ -177,7 +181,7 @@ class PlannedAttention final : public PlannedOp {
     while (begin < end) {
       const int64_t next = end_of_sequence(step, begin, end);
       kernels::AttentionSpan span;
-      span.block_table = step.block_tables[begin];
+      span.block_table = table_of(step, begin);
       span.kv_head = static_cast<int32_t>(kv_head);
       span.position = step.positions[begin];
       span.tokens = static_cast<int32_t>(next - begin);

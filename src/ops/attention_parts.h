@@ -32,13 +32,14 @@ inline int64_t end_of_sequence(const StepState& step, int64_t begin, int64_t end
 
 /// Calls `write(block, offset)` for each place where the token's key and value go.
 template <typename Write>
-void for_each_place(const StepState& step, int64_t token, int32_t block_size, const Write& write) {
-  const int32_t position = step.positions[token], offset = position % block_size;
-  write(step.block_tables[token][position / block_size], offset);
+void for_each_place(const StepState& step, int64_t token, const KvLayer& kv, const Write& write) {
+  const int32_t position = step.positions[token], offset = position % kv.view.block_size;
+  const int64_t entry = kv.table_offset + position / kv.view.block_size;
+  write(step.block_tables[token][entry], offset);
   if (step.kv_copies.empty()) return;
   const auto copies =
       std::ranges::equal_range(step.kv_copies, static_cast<int32_t>(token), {}, &KvCopy::token);
-  for (const KvCopy& copy : copies) write(copy.block_table[position / block_size], offset);
+  for (const KvCopy& copy : copies) write(copy.block_table[entry], offset);
 }
 
 }  // namespace vitrine::ops

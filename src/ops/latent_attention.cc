@@ -122,7 +122,7 @@ class PlannedLatentAttention final : public PlannedOp {
     kernel_.rms_norm(key, norm_, static_cast<float>(own_.eps), made_.latent, key);
     rotate(key + made_.latent, position);
     const kernels::KvView& kv = kv_.view;
-    for_each_place(step, token, kv.block_size, [&](int32_t block, int32_t offset) {
+    for_each_place(step, token, kv_, [&](int32_t block, int32_t offset) {
       kv_.kernels.write_latent(kv, block, offset, key);
     });
   }

@@ -231,7 +231,8 @@ class TapBook;
 struct KvLayer {
   kernels::KvView view;
   kernels::KvKernels kernels;
-  std::string codec;  // "i16"
+  std::string codec;         // "i16"
+  int64_t table_offset = 0;  // from where a step's block tables begin
 };
 
 /// Where a layer keeps the states of sequences.

@@ -6,6 +6,7 @@
 
 #include "tests/draft_heads/head_folders.h"
 #include "tests/engine/adapter_fixture.h"
+#include "tests/engine/window_fixture.h"
 #include "vitrine/audit.h"
 #include "vitrine/draft_heads.h"
 #include "vitrine/federation_engine.h"
@@ -163,6 +164,28 @@ TEST_P(Allocation, AStepAllocatesNothing) {
   check_steps(folder.path(), /*attribution=*/false);
   check_steps(folder.path(), /*attribution=*/true);
   check_steps(folder.path(), /*attribution=*/true, /*hidden_states=*/true);
+}
+
+// Blocks below windows are given back, checkpoints are kept and asked back, tokens run again.
+TEST(AllocationOfWindows, AStepAllocatesNothing) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const WindowFolder folder("gpt_oss", 37);
+  EngineOptions options = window_options(16, 2);
+  options.keep_logits = false;
+  auto engine = Engine::load(folder.path(), options);
+  const std::vector<int32_t> ids = prompt_ids(600, engine->summary().vocab_size);
+  StepInput inputs[2];
+  for (StepInput& input : inputs) input.sequence = engine->create_sequence();
+  for (int turn = 0; turn < 6; ++turn) {
+    for (StepInput& input : inputs) input.tokens = std::span(ids).first(24);
+    for (int i = 0; i < 3; ++i) expect_none(*engine, inputs, "prefill");
+    for (StepInput& input : inputs) input.tokens = std::span(ids).first(1);
+    for (int i = 0; i < 20; ++i) expect_none(*engine, inputs, "decoding");
+    engine->release_prefix(engine->retain(inputs[0].sequence, 10));
+    static_cast<void>(engine->retain(inputs[0].sequence, engine->length(inputs[0].sequence)));
+  }
+  engine->truncate(inputs[1].sequence, 300);
+  expect_none(*engine, inputs, "tokens that are run again");
 }
 
 TEST(AllocationOfMapped, AStepAllocatesNothing) {

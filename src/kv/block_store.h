@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of one kind of layers: which are free, who shares one, and who cannot do without it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace vitrine::kv {
+
+/// Numbers with two counts each: of those who hold a block, and of those among them who need it.
+/// What is held and not needed may be asked back. Not thread-safe.
+class BlockStore {
+ public:
+  explicit BlockStore(int64_t blocks);
+
+  int64_t num_blocks() const { return static_cast<int64_t>(counts_.size()); }
+  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
+  /// Those that nobody needs, held or free.
+  int64_t num_unneeded() const { return num_blocks() - num_needed_; }
+  /// The block that take() returns when it was called `index` times, as things stand; -1: there is
+  /// none.
+  int32_t next_free(size_t index) const {
+    return index < free_.size() ? free_[free_.size() - 1 - index] : -1;
+  }
+  int32_t references(int32_t block) const { return of(block).holders; }
+  int32_t needs(int32_t block) const { return of(block).needs; }
+
+  /// A block that the caller holds. Throws kOutOfMemory where none is free.
+  int32_t take();
+  /// One more holds it.
+  void share(int32_t block) { ++of(block).holders; }
+  /// One fewer does; it is free where that was the last.
+  void drop(int32_t block);
+  /// One of those who hold it needs it from now on, or needs it no longer.
+  void need(int32_t block);
+  void spare(int32_t block);
+
+  /// Of those who share a block and will write it, counted one by one under the number of a tally:
+  /// whether this one copies it. The last one keeps it.
+  bool makes_copy(uint64_t tally, int32_t block) const;
+
+ private:
+  struct Counts {
+    int32_t holders = 0;
+    int32_t needs = 0;
+    // Of the last tally that it was counted in: how many will have made their own copy.
+    mutable int32_t leavers = 0;
+    mutable uint64_t tally = 0;
+  };
+  Counts& of(int32_t block) { return counts_[static_cast<size_t>(block)]; }
+  const Counts& of(int32_t block) const { return counts_[static_cast<size_t>(block)]; }
+
+  std::vector<Counts> counts_;  // by block
+  std::vector<int32_t> free_;
+  int64_t num_needed_ = 0;
+};
+
+}  // namespace vitrine::kv
