@@ -4,7 +4,7 @@
     make_moe_gguf.py OUT.gguf
                      [--shape qwen3moe|olmoe|30b-a3b|gpt-oss|glm-flash|qwen3.5|gemma4]
                      [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4] [--head TYPE]
-                     [--seed N] [--header] [--layers N] [--hidden N] ...
+                     [--seed N] [--header] [--holes] [--layers N] [--hidden N] ...
 
 Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's),
 `30b-a3b` (Qwen3-30B-A3B's), `gpt-oss` (gpt-oss-20b's, with --type mxfp4), `glm-flash`
@@ -13,7 +13,9 @@ can be given anew, as --layers 2. moe_layouts.py has their layers and metadata. 
 quantized blocks is drawn as random bits under scales that give each weight a mean of 0 and a standard
 deviation of 1 / sqrt(columns), so activations stay finite and the logits are no two alike. The
 tokenizer is byte-level BPE: any text is encoded and comes back. At most one tensor is in memory.
---header writes what stands before the weights, which fill_gguf.py draws on another machine.
+--header writes what stands before the weights, which fill_gguf.py draws on another machine. --holes
+leaves the matrices as holes in the file, zeros that take neither time nor room: `vitrine inspect` says
+what such a model takes.
 """
 
 import argparse
@@ -144,6 +146,17 @@ def make_tensor(random, shape, name, extents, kind):
     return blocks.reshape(*extents[:-1], -1)
 
 
+class Hole:
+    """Stands for a tensor that is not written."""
+
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+    def tofile(self, file):
+        file.seek(self.nbytes - 1, os.SEEK_CUR)
+        file.write(b"\0")
+
+
 def byte_characters():
     """The printable character that stands for each byte in a byte-level vocabulary, by byte."""
     printable = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
@@ -194,14 +207,14 @@ def add_metadata(writer, shape, name, mix):
     shape.add_metadata(writer)
 
 
-def write_model(path, shape, mix, head, seed, header_alone=False):
+def write_model(path, shape, mix, head, seed, header_alone=False, holes=False):
     """Writes beside `path` and takes its place at the end: a failure leaves an old file whole."""
     path = pathlib.Path(path)
     temporary = path.with_name(path.name + ".tmp")
     tensors = list(shape.tensors(mix, head))
     total = sum(stored_bytes(extents, kind) for _, extents, kind in tensors)
     free = shutil.disk_usage(path.parent if path.parent.name else ".").free
-    if not header_alone and total + (64 << 20) > free:
+    if not header_alone and not holes and total + (64 << 20) > free:
         sys.exit(f"make_moe_gguf: {path} needs {total / 1e9:.1f} GB and its disk has "
                  f"{free / 1e9:.1f} GB free; expected more, or a smaller shape")
     try:
@@ -218,7 +231,9 @@ def write_model(path, shape, mix, head, seed, header_alone=False):
         for index, (name, extents, kind) in enumerate([] if header_alone else tensors):
             # A stream of its own: what is drawn for one tensor changes no other.
             random = np.random.Generator(Generator((seed, index)))
-            writer.write_tensor_data(make_tensor(random, shape, name, extents, kind))
+            is_hole = holes and kind is not None and shape.own_values(random, name, extents) is None
+            writer.write_tensor_data(Hole(stored_bytes(extents, kind)) if is_hole else
+                                     make_tensor(random, shape, name, extents, kind))
         writer.close()
         os.replace(temporary, path)
     finally:
@@ -255,6 +270,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--header", action="store_true",
                         help="without the weights, which fill_gguf.py draws elsewhere")
+    parser.add_argument("--holes", action="store_true", help="matrices are holes in the file")
     for size in SIZES:
         parser.add_argument("--" + size.replace("_", "-"), type=int, dest=size, help=HELP.get(size))
     arguments = parser.parse_args()
@@ -265,7 +281,8 @@ def main():
     mix = MIXES[arguments.type]
     head = HEADS[arguments.head] if arguments.head else mix.finer or mix.body
     check(shape, mix, head)
-    total = write_model(arguments.out, shape, mix, head, arguments.seed, arguments.header)
+    total = write_model(arguments.out, shape, mix, head, arguments.seed, arguments.header,
+                        arguments.holes)
     print(f"{arguments.out}: {'a header for ' if arguments.header else ''}{total / 1e9:.2f} GB of "
           f"tensors, {shape.architecture}, {arguments.type}")
 

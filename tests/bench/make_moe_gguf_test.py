@@ -89,6 +89,46 @@ class Generator(unittest.TestCase):
             make(self.path, "--type", name)
             self.check_tensors(name)
 
+    def test_holes(self):
+        """What `inspect` says of a file whose matrices are holes is what it says of the whole one."""
+        found = []
+        for options in ([], ["--holes"]):
+            make(self.path, "--shape", "gpt-oss", "--context", "4096", *options)
+            found.append(json.loads(vitrine("inspect", self.path, "--json")))
+            self.assertEqual(self.path.stat().st_size, sum(
+                int(tensor.n_bytes + 31) // 32 * 32 for tensor in gguf.GGUFReader(self.path).tensors)
+                + int(gguf.GGUFReader(self.path).data_offset))
+        self.assertEqual(*found)
+        self.assertLess(self.path.stat().st_blocks * 512, self.path.stat().st_size)
+
+    def test_memory_of_published_shapes(self):
+        """Keys and values as i16: two bytes an element and a scale of four for each head, position
+        and one of both; states as float32, two for a sequence and two more."""
+        def head(width):
+            return 2 * (2 * width + 4)
+
+        state = 32 * 128 * 128 + 3 * 8192  # 32 heads, and three inputs of the convolution
+
+        def enough(window, block=64):
+            """What a window and a token behind it need, a block below it, and one more to begin; a
+            step of 512; and three earlier windows."""
+            most = -(-(block - 1 + block + window) // block)
+            return block * (most + 1 + 512 // block + 2 + 3 * most)
+
+        for shape, expected in {
+                "gpt-oss": [(12, 0, 32768, head(64) * 8), (12, 128, enough(128), head(64) * 8)],
+                "glm-flash": [(47, 0, 32768, 576 * 2 + 4)],
+                "gemma4": [(5, 0, 32768, head(512) * 2), (25, 1024, enough(1024), head(256) * 8)],
+                "qwen3.5": [(10, 0, 32768, head(256) * 2), (30, 0, 0, 4 * state * 4)]}.items():
+            subprocess.run([sys.executable, str(SCRIPT), str(self.path), "--shape", shape, "--holes"],
+                           capture_output=True, timeout=300, check=True)
+            memory = json.loads(vitrine("inspect", self.path, "--json"))["memory"]
+            found = [(kind["layers"], kind["window"], kind["positions"], kind["bytes"])
+                     for kind in memory["kv"]]
+            self.assertEqual(found, [(layers, window, positions, layers * max(positions, 1) * each)
+                                     for layers, window, positions, each in expected])
+            self.assertEqual(sum(kind[-1] for kind in found), memory["kv_bytes"])
+
     def test_filled_elsewhere(self):
         header = self.folder / "header"
         fill = [sys.executable, str(SCRIPT.with_name("fill_gguf.py"))]
