@@ -4,154 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
 
-#include "kv/block_pool.h"
+#include "tests/kv/window_model.h"
 
 namespace vitrine::kv {
 namespace {
-
-/// A pool and what its window blocks hold. Each sequence's past is remembered beside it.
-class Model {
- public:
-  explicit Model(const PoolSizes& sizes)
-      : sizes_(sizes),
-        memory_(static_cast<size_t>(sizes.window_blocks * sizes.block_size), -1),
-        pool_(
-            sizes, [](int32_t, int32_t) {}, nullptr,
-            [this](int32_t from, int32_t to) {
-              std::copy_n(memory_.begin() + from * sizes_.block_size, sizes_.block_size,
-                          memory_.begin() + to * sizes_.block_size);
-            }) {}
-
-  struct Part {
-    uint64_t sequence;
-    int64_t count;
-    bool keeps = false;
-  };
-
-  uint64_t create() {
-    const uint64_t sequence = pool_.create();
-    pasts_[sequence];
-    return sequence;
-  }
-  bool fits(std::span<const Part> parts) const {
-    BlockPool::Tally tally(pool_);
-    for (const Part& part : parts) tally.add(part.sequence, part.count);
-    return tally.window_blocks() <= pool_.num_free_window() && tally.blocks() <= pool_.num_free();
-  }
-  /// One step of some sequences, each brought up to its length before.
-  void step(std::span<const Part> parts, bool fails = false) {
-    for (const Part& part : parts) catch_up(part.sequence);
-    for (const Part& part : parts) {
-      pool_.prepare(part.sequence, part.count);
-      check_seen(part.sequence);
-      const std::vector<int32_t>& past = pasts_[part.sequence];
-      std::vector<int32_t> tokens;
-      for (int64_t i = 0; i < part.count; ++i) tokens.push_back(next_++);
-      write(part.sequence, std::ssize(past), tokens);
-      pool_.append(part.sequence, tokens.data(), part.count);
-      pasts_[part.sequence].insert(pasts_[part.sequence].end(), tokens.begin(), tokens.end());
-    }
-    for (const Part& part : parts) {
-      if (fails) {
-        truncate(part.sequence, std::ssize(pasts_[part.sequence]) - part.count);
-        EXPECT_EQ(pool_.window_length(part.sequence), pool_.get(part.sequence).length);
-      } else {
-        pool_.settle(part.sequence, part.keeps);
-      }
-    }
-  }
-  void step(uint64_t sequence, int64_t count, bool keeps = false) {
-    const Part part{sequence, count, keeps};
-    step({&part, 1});
-  }
-  void catch_up(uint64_t sequence) {
-    const std::vector<int32_t>& past = pasts_[sequence];
-    int64_t begin = pool_.window_length(sequence);
-    while (begin < std::ssize(past)) {
-      const int64_t count = std::min(sizes_.max_step_tokens, std::ssize(past) - begin);
-      pool_.prepare_window(sequence, count);
-      check_seen(sequence);
-      write(sequence, begin,
-            std::span(past).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
-      begin += count;
-      run_again_ += count;
-      pool_.set_window_length(sequence, begin);
-    }
-  }
-  void truncate(uint64_t sequence, int64_t length) {
-    pool_.truncate(sequence, length);
-    pasts_[sequence].resize(static_cast<size_t>(length));
-  }
-  void keep(uint64_t sequence, int64_t count, int64_t brought) {
-    pool_.keep(sequence, count);
-    EXPECT_EQ(pool_.window_length(sequence), pool_.get(sequence).length) << "keep() drops no more";
-    pasts_[sequence].resize(pasts_[sequence].size() - static_cast<size_t>(brought - count));
-  }
-  uint64_t fork(uint64_t sequence) {
-    const uint64_t copy = pool_.fork(sequence);
-    pasts_[copy] = pasts_[sequence];
-    return copy;
-  }
-  uint64_t attach(uint64_t prefix, int64_t length) {
-    const uint64_t sequence = pool_.attach(prefix, length);
-    const std::vector<int32_t>& history = pool_.prefix(prefix).history;
-    pasts_[sequence].assign(history.begin(), history.begin() + length);
-    return sequence;
-  }
-  void release(uint64_t sequence) {
-    pool_.release(sequence);
-    pasts_.erase(sequence);
-  }
-
-  /// What is seen of a sequence from where it can go on.
-  void check_seen(uint64_t sequence) const {
-    const SequenceBlocks& blocks = pool_.get(sequence);
-    const int64_t length = pool_.window_length(sequence), size = sizes_.block_size;
-    const int64_t first = first_window_block(length, sizes_.window, size) * size;
-    ASSERT_LE(first, std::max<int64_t>(0, length - sizes_.window + 1));
-    for (int64_t i = first; i < length; ++i) {
-      const int32_t block = blocks.window_blocks[static_cast<size_t>(i / size)];
-      ASSERT_GE(block, 0) << "sequence " << sequence << ", position " << i << " of " << length;
-      ASSERT_EQ(memory_[static_cast<size_t>(block * size + i % size)],
-                pasts_.at(sequence)[static_cast<size_t>(i)]);
-    }
-  }
-  void check_all() const {
-    int64_t most = 0;
-    for (const auto& [sequence, past] : pasts_) {
-      ASSERT_EQ(pool_.get(sequence).length, std::ssize(past));
-      ASSERT_LE(pool_.window_length(sequence), std::ssize(past));
-      check_seen(sequence);
-      most += most_window_blocks(8, sizes_.window, sizes_.block_size);
-    }
-    ASSERT_GE(pool_.num_free_window(), sizes_.window_blocks - most);
-  }
-
-  BlockPool& pool() { return pool_; }
-  const std::map<uint64_t, std::vector<int32_t>>& pasts() const { return pasts_; }
-  int64_t run_again() const { return run_again_; }
-
- private:
-  void write(uint64_t sequence, int64_t begin, std::span<const int32_t> tokens) {
-    const std::span<const int32_t> blocks = pool_.get(sequence).window_blocks;
-    for (const int32_t token : tokens) {
-      const int32_t block = blocks[static_cast<size_t>(begin / sizes_.block_size)];
-      memory_.at(static_cast<size_t>(block * sizes_.block_size + begin % sizes_.block_size)) =
-          token;
-      ++begin;
-    }
-  }
-
-  PoolSizes sizes_;
-  std::vector<int32_t> memory_;
-  BlockPool pool_;
-  std::map<uint64_t, std::vector<int32_t>> pasts_;
-  int64_t run_again_ = 0;
-  int32_t next_ = 0;
-};
 
 constexpr int64_t kBlock = 64, kWindow = 100;
 
@@ -164,7 +22,7 @@ int64_t held(const SequenceBlocks& blocks) {
 }
 
 TEST(WindowPool, GivesBackWhatLiesBelow) {
-  Model model(sizes_of(40));
+  WindowModel model(sizes_of(40));
   const uint64_t sequence = model.create();
   for (int64_t length = 128; length <= 1280; length += 128) model.step(sequence, 128);
   EXPECT_EQ(model.pool().num_free(), 400 - 20) << "other layers keep all";
@@ -183,7 +41,7 @@ TEST(WindowPool, GivesBackWhatLiesBelow) {
 }
 
 TEST(WindowPool, AFewPositionsGoWithoutRunningAny) {
-  Model model(sizes_of(40));
+  WindowModel model(sizes_of(40));
   const uint64_t sequence = model.create();
   model.step(sequence, 700);
   for (const int64_t dropped : {1, 3, 7, 13}) {
@@ -204,7 +62,7 @@ TEST(WindowPool, AFewPositionsGoWithoutRunningAny) {
 }
 
 TEST(WindowPool, TruncationGoesBackToACheckpointOrToNone) {
-  Model model(sizes_of(60));
+  WindowModel model(sizes_of(60));
   const uint64_t sequence = model.create();
   model.step(sequence, 500);
   for (int i = 0; i < 300; ++i) model.step(sequence, 1);  // an answer
@@ -228,7 +86,7 @@ TEST(WindowPool, TruncationGoesBackToACheckpointOrToNone) {
 }
 
 TEST(WindowPool, LongPromptsLeaveCheckpoints) {
-  Model model(sizes_of(60));
+  WindowModel model(sizes_of(60));
   const uint64_t sequence = model.create();
   for (int i = 0; i < 25; ++i) model.step(sequence, 128);
   model.truncate(sequence, 2700);
@@ -236,7 +94,7 @@ TEST(WindowPool, LongPromptsLeaveCheckpoints) {
 }
 
 TEST(WindowPool, PrefixesHoldTheirWindow) {
-  Model model(sizes_of(60));
+  WindowModel model(sizes_of(60));
   const uint64_t sequence = model.create();
   model.step(sequence, 500);
   for (int i = 0; i < 300; ++i) model.step(sequence, 1);
@@ -273,7 +131,7 @@ TEST(WindowPool, PrefixesHoldTheirWindow) {
 
 TEST(WindowPool, WhoRunsTakesWhatNobodyNeeds) {
   const PoolSizes sizes = sizes_of(11, 2);
-  Model model(sizes);
+  WindowModel model(sizes);
   std::vector<uint64_t> prefixes;
   const uint64_t sequence = model.create();
   for (int i = 0; i < 12; ++i) {
@@ -287,7 +145,7 @@ TEST(WindowPool, WhoRunsTakesWhatNobodyNeeds) {
   ASSERT_NE(lost, prefixes.end());
   const uint64_t other = model.attach(*lost, 128);
   EXPECT_EQ(model.pool().window_length(other), 0);
-  const Model::Part parts[] = {{sequence, 60}, {other, 60}};
+  const WindowModel::Part parts[] = {{sequence, 60}, {other, 60}};
   for (int i = 0; i < 12; ++i) {
     ASSERT_TRUE(model.fits(parts));
     model.step(parts);
@@ -297,13 +155,13 @@ TEST(WindowPool, WhoRunsTakesWhatNobodyNeeds) {
 }
 
 TEST(WindowPool, ATallyKnowsWhatItTakesToRunTokensAgain) {
-  Model model(sizes_of(12, 3));
+  WindowModel model(sizes_of(12, 3));
   const uint64_t sequence = model.create();
-  const Model::Part whole{sequence, 12 * kBlock + 1};
+  const WindowModel::Part whole{sequence, 12 * kBlock + 1};
   EXPECT_FALSE(model.fits({&whole, 1}));
   for (int i = 0; i < 6; ++i) model.step(sequence, 128);
   model.truncate(sequence, 400);
-  const Model::Part one{sequence, 1};
+  const WindowModel::Part one{sequence, 1};
   EXPECT_TRUE(model.fits({&one, 1}));
   const uint64_t other = model.create();
   model.step(other, 128);
@@ -318,7 +176,7 @@ TEST(WindowPool, ATallyKnowsWhatItTakesToRunTokensAgain) {
 }
 
 TEST(WindowPool, ForksNeedABlockForAPartialOne) {
-  Model model(sizes_of(2, 3));
+  WindowModel model(sizes_of(2, 3));
   const uint64_t sequence = model.create();
   model.step(sequence, 2 * kBlock - 1);
   try {
@@ -334,7 +192,7 @@ TEST(WindowPool, ForksNeedABlockForAPartialOne) {
 }
 
 TEST(WindowPool, LayersThatLagKeepWhatTheySee) {
-  Model model(sizes_of(40));
+  WindowModel model(sizes_of(40));
   const uint64_t sequence = model.create();
   model.step(sequence, 128);
   model.pool().hold_layers(sequence);
@@ -367,7 +225,7 @@ class WindowWalk : public ::testing::TestWithParam<Walk> {};
 TEST_P(WindowWalk, KeepsEveryWindow) {
   PoolSizes sizes{4000, GetParam().block_size, 700, 5, 2, 0, GetParam().window, 0, 150};
   sizes.window_blocks = enough_window_blocks(sizes) - GetParam().missing;
-  Model model(sizes);
+  WindowModel model(sizes);
   std::mt19937 random(7);
   std::vector<uint64_t> prefixes;
   int64_t refused = 0, forks = 0, attached = 0, failed = 0;
@@ -383,7 +241,7 @@ TEST_P(WindowWalk, KeepsEveryWindow) {
     const uint64_t sequence = any();
     const int64_t length = model.pool().get(sequence).length;
     if (what < 11) {
-      std::vector<Model::Part> parts;
+      std::vector<WindowModel::Part> parts;
       int64_t left = sizes.max_step_tokens;
       const bool is_drafted = random() % 4 == 0, is_decode = random() % 2 == 0;
       for (const auto& [each, past] : model.pasts()) {
@@ -403,7 +261,7 @@ TEST_P(WindowWalk, KeepsEveryWindow) {
       const bool fails = random() % 12 == 0;
       failed += fails;
       model.step(parts, fails);
-      for (const Model::Part& part : parts) {
+      for (const WindowModel::Part& part : parts) {
         if (part.keeps && !fails)
           model.keep(part.sequence, random() % (part.count + 1), part.count);
       }
