@@ -12,7 +12,7 @@ namespace vitrine::engine {
 
 // Kind by kind, not layer by layer: so the reference path can join each kind with one call.
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
-                              bool record_rows, bool record_scores) {
+                              bool record_rows) {
   AuditLayout layout;
   layout.mode = mode;
   layout.level = level;
@@ -39,7 +39,7 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
     word += layer.top_k;
   }
   for (AuditLayout::Layer& layer : layout.layers) {
-    if (!record_scores || layer.router == RouterKind::kPlain) continue;
+    if (layer.router == RouterKind::kPlain) continue;
     layer.router_scores = word;
     word += 2 * layer.top_k;
   }

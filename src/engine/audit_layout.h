@@ -11,9 +11,8 @@
 
 namespace vitrine::engine {
 
-/// `record_scores`: of routers that have some, which CUDA's fused kernels do not record.
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
-                              bool record_rows, bool record_scores);
+                              bool record_rows);
 
 /// Bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);

@@ -30,7 +30,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
           model::find_architecture(config_.model_type, checkpoint_.config_name()).build(config_)),
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
-                                request.record_rows, !runs_fused_on_cuda(options_))),
+                                request.record_rows)),
       kv_blocks_(find_kv_blocks(options_, config_, graph_)),
       pool_(
           pool_sizes(options_, config_, kv_blocks_),

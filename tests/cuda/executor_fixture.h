@@ -47,7 +47,7 @@ struct ModelUnderTest {
     options = engine::resolve_options(given, checkpoint, config, graph);
     if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     layout = engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
-                                       /*record_rows=*/true, /*record_scores=*/false);
+                                       /*record_rows=*/true);
   }
   int64_t blocks_per_sequence() const { return (options.max_context + 63) / 64; }
   engine::ExecutorInputs inputs() const {

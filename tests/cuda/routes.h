@@ -12,13 +12,14 @@ struct Routes {
       : ids(static_cast<size_t>(tokens * k)),
         weights(static_cast<size_t>(tokens * k)),
         probs(static_cast<size_t>(tokens * n)),
-        stride(2 * k + n + 3),
+        stride(4 * k + n + 3),
         records(static_cast<size_t>(tokens * stride)) {}
   DeviceArray<int32_t> ids;
   DeviceArray<float> weights;
   DeviceArray<float> probs;
   int64_t stride;
-  DeviceArray<int32_t> records;  // [tokens, stride]: a word, ids, weights, a word, probs, a word
+  /// [tokens, stride]: a word, ids, weights, a word, probs, scores and their keys, a word
+  DeviceArray<int32_t> records;
 
   Router ask(const DeviceArray<float>& logits, int32_t n, int32_t k) {
     auto* floats = reinterpret_cast<float*>(records.data());
@@ -31,7 +32,8 @@ struct Routes {
             .record_stride = stride,
             .record_ids = records.data() + 1,
             .record_weights = floats + 1 + k,
-            .record_probs = floats + 2 + 2 * k};
+            .record_probs = floats + 2 + 2 * k,
+            .record_scores = floats + 2 + 2 * k + n};
   }
 };
 

@@ -8,7 +8,7 @@ namespace vitrine::kernels::cuda::testing {
 namespace {
 
 struct Chosen {
-  std::vector<float> scores, weights;
+  std::vector<float> scores, keys, weights;  // keys: of all experts, as scores
   std::vector<int32_t> ids;
 };
 
@@ -43,7 +43,7 @@ struct Choice {
   }
   Chosen choose(const float* logits, const std::vector<float>& correction) const {
     Chosen found;
-    std::vector<float> keys;
+    std::vector<float>& keys = found.keys;
     for (int32_t i = 0; i < n; ++i) {
       found.scores.push_back(portable_kernels().sigmoid(logits[i]));
       keys.push_back(has_correction ? found.scores.back() + correction[static_cast<size_t>(i)]
@@ -76,6 +76,10 @@ void expect_token(Routes& routes, const Choice& choice, int32_t token, const Cho
     ASSERT_TRUE(same_bits(routes.weights[at], expected.weights[s]));
     ASSERT_EQ(record[1 + slot], expected.ids[s]);
     ASSERT_TRUE(same_bits(std::bit_cast<float>(record[1 + choice.k + slot]), expected.weights[s]));
+    const auto id = static_cast<size_t>(expected.ids[s]);
+    const int32_t* scores = record + 2 + 2 * choice.k + choice.n;
+    ASSERT_TRUE(same_bits(std::bit_cast<float>(scores[slot]), expected.scores[id]));
+    ASSERT_TRUE(same_bits(std::bit_cast<float>(scores[choice.k + slot]), expected.keys[id]));
   }
   for (int32_t i = 0; i < choice.n; ++i) {
     const auto at = static_cast<size_t>(token * choice.n + i);
@@ -163,7 +167,8 @@ TEST(CudaScoredRouter, LogitsThatAreNoNumbers) {
     router.normalize = true;
     ASSERT_TRUE(ok(scored_router_top_k(router, choice.scores(corrections.data()), 2, nullptr)));
     expect_token(routes, choice, 0, choice.choose(logits.data(), correction));
-    Chosen broken{std::vector<float>(24, NAN), std::vector<float>(4, NAN), {0, 1, 2, 3}};
+    const std::vector<float> nan(24, NAN);
+    Chosen broken{nan, nan, std::vector<float>(4, NAN), {0, 1, 2, 3}};
     expect_token(routes, choice, 1, broken);
   }
   for (const float odd : {-INFINITY, 200.0f, -200.0f}) {

@@ -50,6 +50,9 @@ struct Router {
   int32_t* record_ids = nullptr;    ///< [top_k] of a token
   float* record_weights = nullptr;  ///< [top_k] of a token
   float* record_probs = nullptr;    ///< [num_experts] of a token
+  /// [2 * top_k] of a token: the chosen ones' scores, then their selection keys. Of routers by
+  /// scores alone.
+  float* record_scores = nullptr;
   /// Where `row_routes` is not null and there is one token, its routes are grouped at once, as
   /// group_by_expert would (but for `counts` and `offsets`).
   Grouping grouping = {};

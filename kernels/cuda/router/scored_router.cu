@@ -84,6 +84,11 @@ void scored_router_kernel(Router router, RouterScores own, int32_t tokens) {
   int32_t id = lane < k ? lane : 0;
   if (!is_broken) choose_by_groups(router, own, numbers, groups, &id);
   const float given = force_route(router, token, &id);
+  if (router.record_scores != nullptr && lane < k) {
+    float* record = router.record_scores + token * router.record_stride;
+    record[lane] = scores[id];
+    record[k + lane] = own.correction != nullptr ? scores[id] + own.correction[id] : scores[id];
+  }
   float weight = scores[id];
   if (router.normalize) weight = weight / (sum_of_slots(weight, k) + own.sum_epsilon);
   weight = weight * own.scale;

@@ -104,6 +104,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
           own.record_ids = memory.token_records + record.expert_ids;
           own.record_weights = floats + record.expert_weights;
         }
+        if (record.router_scores >= 0) own.record_scores = floats + record.router_scores;
         if (record.router_probs >= 0) own.record_probs = floats + record.router_probs;
         if (memory.shape.forces) {
           own.forced_ids = memory.forced_routes + forced;
