@@ -22,6 +22,9 @@ struct DraftText {
   std::string scope = {};
   int64_t prompt_tokens = 0;  ///< so many of its tokens are given, what follows is the answer
   int64_t max_tokens = 0;     ///< that it will ever have: all memory can be taken at the start
+  /// The sequence that holds its positions, by the stepper's name for it; 0: not known. Between two
+  /// passes it holds all of them but the last.
+  uint64_t sequence = 0;
 };
 
 /// One text's part of Drafter::propose.

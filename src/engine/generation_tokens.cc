@@ -17,7 +17,7 @@ void Generation::Impl::begin_speculation() {
   speculation_.emplace(options_.speculation,
                        engine::SpeculatedAnswer{stepper_.tokens(sequence_.id()), prompt_, room_,
                                                 stepper_.summary().vocab_size, ends,
-                                                stepper_.options().feature_layers});
+                                                stepper_.options().feature_layers, sequence_.id()});
 }
 
 bool Generation::Impl::may_draft() const {

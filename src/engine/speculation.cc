@@ -70,7 +70,8 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
                   "it reads layers of the model that the engine was not loaded to show; expected "
                   "EngineOptions::feature_layers to be its own");
     }
-    text_ = options_.drafter->start({options_.scope, before_, before_ + answer.room});
+    text_ =
+        options_.drafter->start({options_.scope, before_, before_ + answer.room, answer.sequence});
     if (text_ == 0) throw Error(ErrorKind::kInvalidArgument, "it named a text 0");
   });
   if (is_on() && !answer.past.empty()) show(answer.past);

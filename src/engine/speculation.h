@@ -21,6 +21,7 @@ struct SpeculatedAnswer {
   /// Tokens that nothing follows; the answer goes on behind others.
   std::span<const int32_t> end_ids;
   std::span<const int> feature_layers;  // whose residual stream can be shown
+  SequenceId sequence = 0;
 };
 
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
