@@ -19,6 +19,7 @@ std::unique_ptr<Engine> engine::EngineAccess::load(const std::string& path,
 }
 
 engine::StepRunner& engine::EngineAccess::runner(Engine& engine) { return engine.impl_->runner; }
+engine::Occupant& engine::EngineAccess::occupant(Engine& engine) { return engine.impl_->occupant; }
 
 std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOptions& options) {
   return engine::EngineAccess::load(path, options, {});

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of a part of the depth.
+#include <utility>
+
+#include "engine/engine_options.h"
 #include "engine/model_checks.h"
 #include "engine/step_fit.h"
 #include "engine/step_runner.h"
@@ -37,13 +40,7 @@ void check_continued(const StepInput& input, const kv::BlockPool& pool, LayerRan
 
 }  // namespace
 
-void StepRunner::check_layers(std::span<const StepInput> inputs,
-                              std::span<const float> residual) const {
-  const int count = graph_.num_layers;
-  if (layers_.first < 0 || layers_.first >= layers_.end || layers_.end > count) {
-    refuse("layers " + std::to_string(layers_.first) + " to " + std::to_string(layers_.end) +
-           " (excluded) were asked for; expected some of 0 to " + std::to_string(count));
-  }
+void StepRunner::require_layers() const {
   if (!executor_->runs_layers()) {
     throw Error(ErrorKind::kUnsupported,
                 "CUDA's fused kernels run all layers or none; use --kernels reference, or the CPU");
@@ -53,6 +50,16 @@ void StepRunner::check_layers(std::span<const StepInput> inputs,
                 "some layers of this model keep a state of a sequence, which a step of a part of "
                 "the layers would leave behind; use step, or a model without such layers");
   }
+}
+
+void StepRunner::check_layers(std::span<const StepInput> inputs,
+                              std::span<const float> residual) const {
+  const int count = graph_.num_layers;
+  if (layers_.first < 0 || layers_.first >= layers_.end || layers_.end > count) {
+    refuse("layers " + std::to_string(layers_.first) + " to " + std::to_string(layers_.end) +
+           " (excluded) were asked for; expected some of 0 to " + std::to_string(count));
+  }
+  require_layers();
   if (records() && !is_whole()) {
     throw Error(ErrorKind::kUnsupported,
                 "a step of some layers is no pass that could be recorded; expected no audit sink, "
@@ -68,9 +75,6 @@ void StepRunner::check_layers(std::span<const StepInput> inputs,
       refuse(name_of(input.sequence) + " has " + std::to_string(past) + " positions in layer " +
              std::to_string(layers_.first) + " and " + std::to_string(length) + " in layer " +
              std::to_string(layer) + "; expected layers that stand equal");
-    }
-    if (input.num_drafts > 0 || !input.routes.empty()) {
-      refuse("a step of some layers takes neither drafts nor forced routes");
     }
   }
   const size_t wanted = layers_.first == 0 ? 0 : tokens * static_cast<size_t>(config_.hidden_size);
@@ -95,6 +99,60 @@ void StepRunner::check_layers(std::span<const StepInput> inputs,
 std::span<const StepOutput> StepRunner::step_layers(std::span<const StepInput> inputs,
                                                     LayerRange layers,
                                                     std::span<const float> residual) {
+  for (const StepInput& input : inputs) {
+    if (input.num_drafts == 0 && input.routes.empty()) continue;
+    refuse("a step of some layers takes neither drafts nor forced routes");
+  }
+  leads_.clear();
+  return run_layers(inputs, layers, residual);
+}
+
+void StepRunner::prepare_guesses(size_t pass_tokens) {
+  const size_t record_bytes = layout_.pass_words(0, 1) * sizeof(int32_t);
+  leads_.reserve(static_cast<size_t>(options_.max_step_tokens),
+                 static_cast<size_t>(config_.hidden_size), record_bytes);
+  guess_record_.resize(layout_.pass_words(pass_tokens, pass_tokens) * sizeof(int32_t));
+}
+
+bool StepRunner::takes_leads() const {
+  if (taps_) return false;
+  const bool is_joined = layout_.mode == AuditMode::kDeferred && runs_fused(options_);
+  return !records() || (is_joined && !options_.attribution);
+}
+
+std::span<const StepOutput> StepRunner::guess_layers(std::span<const StepInput> inputs,
+                                                     LayerRange layers,
+                                                     std::span<const float> residual) {
+  struct Unwatched {
+    StepRunner& runner;
+    AuditSink* const sink = std::exchange(runner.sink_, nullptr);
+    const uint64_t passes = runner.passes_;
+    explicit Unwatched(StepRunner& watched) : runner(watched) { pause(true); }
+    ~Unwatched() {
+      pause(false);
+      runner.sink_ = sink;
+      runner.passes_ = passes;
+      runner.records_guess_ = false;
+    }
+    void pause(bool is_paused) const {
+      if (runner.taps_) runner.taps_->is_paused = is_paused;
+    }
+  };
+  records_guess_ = records() && takes_leads();
+  const Unwatched unwatched(*this);
+  const std::span<const StepOutput> outputs = run_layers(inputs, layers, residual);
+  guessed_words_ = {};
+  if (records_guess_) {
+    const size_t before = layout_.pass_words(rows_.size(), 0) * sizeof(int32_t);
+    const size_t count = layout_.pass_words(0, batch_.token_ids.size()) * sizeof(int32_t);
+    guessed_words_ = std::span(guess_record_).subspan(before, count);
+  }
+  return outputs;
+}
+
+std::span<const StepOutput> StepRunner::run_layers(std::span<const StepInput> inputs,
+                                                   LayerRange layers,
+                                                   std::span<const float> residual) {
   struct Whole {  // what step() finds
     LayerRange& layers;
     int count;

@@ -124,12 +124,13 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
   rows_.clear();
   parts_.clear();
   trees_.clear();
-  batch_.audit_mode = records() ? layout_.mode : AuditMode::kNone;
+  batch_.audit_mode = records() || records_guess_ ? layout_.mode : AuditMode::kNone;
   batch_.read_logits = options_.keep_logits;
   batch_.read_hidden_states = options_.keep_hidden_state;
-  batch_.first_layer = layers_.first;
+  const int led_layer = std::exchange(led_layer_, 0);
+  batch_.first_layer = led_layer > 0 ? led_layer : layers_.first;
   batch_.end_layer = layers_.end;
-  batch_.residual = residual_;
+  batch_.residual = led_layer > 0 ? leads_.rows().residual.data() : residual_;
   batch_.reads_residual = layers_.end < graph_.num_layers;
   const bool forces_routes =
       std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
@@ -362,7 +363,9 @@ void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJoin
     batch_.read_hidden_states = joint->reads_hidden_states;
   }
   pass_ = {};
-  pass_.words = records() ? reserve_record() : reinterpret_cast<std::byte*>(own_words_.data());
+  pass_.words = records()        ? reserve_record()
+                : records_guess_ ? guess_record_.data()
+                                 : reinterpret_cast<std::byte*>(own_words_.data());
   if (layers_.first == 0) {
     for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
       const size_t drafts =                  // of a tree they come when they are chosen
@@ -410,6 +413,10 @@ void StepRunner::choose_behind_head() {
 void StepRunner::run_from_rows() {
   executor_->run_from_choice(batch_, pass_);
   if (meanwhile_error_) std::rethrow_exception(std::exchange(meanwhile_error_, nullptr));
+  if (records() && batch_.first_layer > layers_.first) {  // the layers before have run already
+    std::byte* const words = pass_.words + layout_.pass_words(rows_.size(), 0) * sizeof(int32_t);
+    leads_.copy_words(words);
+  }
   if (batch_.joint == nullptr) {
     choose();
   } else {
@@ -438,6 +445,8 @@ void StepRunner::undo(std::span<const StepInput> inputs) {
 std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
                                              const DeviceJointStep* joint) {
   check(inputs);
+  if (joint != nullptr || !takes_leads()) leads_.clear();
+  led_layer_ = leads_.take(inputs, pool_, records()) ? leads_.layer() : 0;
   try {
     run_to_rows(inputs, joint, ChoicePoint::kBehindPass);
     if (batch_.choice_point == ChoicePoint::kBehindHead) choose_behind_head();
@@ -453,6 +462,7 @@ std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
 std::span<const StepOutput> StepRunner::step_to_rows(std::span<const StepInput> inputs,
                                                      const DeviceJointStep* joint) {
   check(inputs);
+  leads_.clear();
   try {
     run_to_rows(inputs, joint, ChoicePoint::kBehindHead);
   } catch (...) {

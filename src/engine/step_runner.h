@@ -10,9 +10,12 @@
 
 #include "engine/draft_trees.h"
 #include "engine/executor.h"
+#include "engine/exit_leads.h"
 #include "engine/features.h"
 #include "engine/kv_budget.h"
+#include "engine/layer_words.h"
 #include "engine/next_step.h"
+#include "engine/occupant.h"
 #include "engine/row_sampler.h"
 #include "engine/state_journal.h"
 #include "engine/step_clock.h"
@@ -58,6 +61,22 @@ class StepRunner final : private Meanwhile {
                                           std::span<const float> residual);
   /// What left the last layer of it.
   std::span<const float> residual_rows() const;
+  /// Throws kUnsupported where a part of the layers cannot run by itself.
+  void require_layers() const;
+  /// Before guess_layers() and leads(): room for passes of so many tokens.
+  void prepare_guesses(size_t pass_tokens);
+  /// The same as step_layers() for guesses, with drafts too: no recorder, tap or log is told of it.
+  std::span<const StepOutput> guess_layers(std::span<const StepInput> inputs, LayerRange layers,
+                                           std::span<const float> residual);
+  /// [tokens, bytes of a token's record] what a recorder would have been told of the last one, of
+  /// its layers; empty where none listens, or a lead needs no words.
+  std::span<const std::byte> guessed_words() const { return guessed_words_; }
+  /// The words that some of the layers write.
+  LayerWords words_of(LayerRange layers) const { return {graph_, layout_, layers}; }
+  /// Where the next step may go on. A step forgets them all.
+  ExitLeads& leads() { return leads_; }
+  /// Whether it would. Taps are to see every layer of it, and attribution needs them all at once.
+  bool takes_leads() const;
 
   const DeviceJointResult& joint_result() const { return pass_.joint; }  // until the next step
   const DeviceRows& rows_on_device() const { return pass_.rows_on_device; }
@@ -83,6 +102,8 @@ class StepRunner final : private Meanwhile {
 
   void check(std::span<const StepInput> inputs) const;
   void check_layers(std::span<const StepInput> inputs, std::span<const float> residual) const;
+  std::span<const StepOutput> run_layers(std::span<const StepInput> inputs, LayerRange layers,
+                                         std::span<const float> residual);
   bool is_whole() const { return layers_.first == 0 && layers_.end == graph_.num_layers; }
   /// The positions of a sequence that the step's first layer has.
   int64_t past_of(SequenceId sequence) const { return pool_.layer_length(sequence, layers_.first); }
@@ -141,6 +162,11 @@ class StepRunner final : private Meanwhile {
   std::span<const StepInput> inputs_;
   LayerRange layers_;
   const float* residual_ = nullptr;  // that a step of layers further up begins with
+  int led_layer_ = 0;                // that a whole step goes on from; 0: it has no leads
+  ExitLeads leads_;
+  std::vector<std::byte> guess_record_;  // of a pass of guesses
+  std::span<const std::byte> guessed_words_;
+  bool records_guess_ = false;  // in that
   StepBatch batch_;
   struct InputPart {
     SequenceId sequence = 0;
@@ -161,8 +187,9 @@ class StepRunner final : private Meanwhile {
   std::vector<DeviceSamplerSteps> sampler_steps_;  // [rows]
 };
 
-/// How a federation reaches what its engines own.
+/// How a federation and a drafter reach what their engines own.
 struct EngineAccess {
+  static Occupant& occupant(Engine& engine);
   static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options,
                                       const LoadRequest& request);
   static StepRunner& runner(Engine& engine);
