@@ -276,8 +276,8 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
                         "a JSON string a line, or an object with a string 'prompt'");
   speculate
       ->add_option("--candidates", arguments->candidates,
-                   "who guesses, with commas: ngram, suffix, draft=MODEL, auto, or heads as "
-                   "--speculate of generate has them")
+                   "who guesses, with commas: ngram, suffix, draft=MODEL, exit=LAYER, "
+                   "hispec=LAYER, auto, or heads as --speculate of generate has them")
       ->delimiter(',')
       ->capture_default_str();
   add_head_layers(*speculate, arguments->head_layers);

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "option_section.h"
 #include "text_file.h"
 #include "vitrine/draft_heads.h"
 #include "vitrine/draft_model.h"
+#include "vitrine/early_exit.h"
 #include "vitrine/speculate.h"
 
 namespace cli {
@@ -19,7 +21,7 @@ namespace {
 constexpr size_t kMaxCostsBytes = size_t{1} << 20;
 constexpr int kMaxDraftsOption = 64;
 
-constexpr std::string_view kDraftModel = "draft=";
+constexpr std::string_view kDraftModel = "draft=", kExit = "exit=", kHiSpec = "hispec=";
 
 /// The folder of "eagle3=HEADS"; empty for another form.
 std::string heads_of(const std::string& kind) {
@@ -45,12 +47,39 @@ std::string read_tree(const std::string& text, int& guesses, int& depth) {
                      kMaxDraftsOption);
 }
 
+// "exit=8" or "hispec=8"; none where it is another form.
+std::optional<vitrine::EarlyExitOptions> find_exit(const std::string& kind) {
+  const bool is_checked = kind.starts_with(kHiSpec);
+  if (!is_checked && !kind.starts_with(kExit)) return std::nullopt;
+  const std::string_view text =
+      std::string_view(kind).substr(is_checked ? kHiSpec.size() : kExit.size());
+  int layers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layers);
+  const int least = is_checked ? 2 : 1;
+  if (error != std::errc() || end != text.data() + text.size() || layers < least) {
+    refuse(fmt::format("'{}' names no layer; expected a number of layers from {} on, as {}8", kind,
+                       least, is_checked ? kHiSpec : kExit));
+  }
+  if (!is_checked) return vitrine::EarlyExitOptions{.layers = layers};
+  return vitrine::EarlyExitOptions{.layers = layers / 2, .checking_layers = layers};
+}
+
+std::unique_ptr<vitrine::Drafter> make_exit(const std::string& kind, vitrine::Stepper& model,
+                                            const vitrine::EarlyExitOptions& options) {
+  auto* const engine = dynamic_cast<vitrine::Engine*>(&model);
+  if (engine != nullptr) return vitrine::make_early_exit(*engine, options);
+  refuse(
+      fmt::format("'{}' guesses with layers of one model; expected ngram, suffix or {}MODEL for "
+                  "a federation",
+                  kind, kDraftModel));
+}
+
 }  // namespace
 
 std::string drafter_forms() {
   std::string forms;
   for (const std::string& name : vitrine::drafter_names()) forms += name + ", ";
-  forms += std::string(kDraftModel) + "MODEL";
+  forms += fmt::format("{}MODEL, {}LAYER, {}LAYER", kDraftModel, kExit, kHiSpec);
   for (const std::string& name : vitrine::draft_head_names()) forms += ", " + name + "=HEADS";
   return forms;
 }
@@ -61,7 +90,7 @@ std::string draft_model_of(const std::string& kind) {
 
 void check_drafter_form(const std::string& kind) {
   const auto names = vitrine::drafter_names();
-  if (!draft_model_of(kind).empty() || !heads_of(kind).empty()) return;
+  if (!draft_model_of(kind).empty() || !heads_of(kind).empty() || find_exit(kind)) return;
   if (std::ranges::find(names, kind) != names.end()) return;
   refuse(fmt::format("'{}' is no drafter; expected one of {}, auto, off", kind, drafter_forms()));
 }
@@ -85,6 +114,7 @@ std::unique_ptr<vitrine::Drafter> open_heads_of(const std::string& kind, const s
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
                                                   const vitrine::Tokenizer& tokenizer) {
   if (kind == "auto") return vitrine::make_drafter("suffix");
+  if (const auto exit = find_exit(kind)) return make_exit(kind, model, *exit);
   const std::string path = draft_model_of(kind);
   if (path.empty()) return vitrine::make_drafter(kind);
   const vitrine::EngineOptions& target = model.options();
@@ -108,7 +138,9 @@ void SpeculationArguments::add_to(CLI::App& command) {
           "guess tokens ahead and check several in a pass, the text stays the same: ngram "
           "(what followed the same piece of the text), suffix (what most often did), "
           "draft=MODEL (what a smaller model chooses), heads in a folder that were trained for the "
-          "model (eagle3=HEADS, peagle=HEADS, medusa=HEADS), auto (suffix, where it pays), or off")
+          "model (eagle3=HEADS, peagle=HEADS, medusa=HEADS), exit=LAYER (what the model's first "
+          "layers choose), hispec=LAYER (half as many, checked by these), auto (suffix, where it "
+          "pays), or off")
       ->capture_default_str();
   add_head_layers(command, head_layers);
   command.add_option("--draft-max", max_drafts, "guesses of a pass, at most")

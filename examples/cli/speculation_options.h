@@ -40,7 +40,8 @@ struct SpeculationArguments {
 
 /// --head-layers.
 void add_head_layers(CLI::App& command, std::vector<int>& layers);
-/// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL, eagle3=HEADS".
+/// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL, exit=LAYER, …,
+/// eagle3=HEADS".
 std::string drafter_forms();
 /// The path of a draft model in such a form; empty for another one.
 std::string draft_model_of(const std::string& kind);

@@ -2,9 +2,11 @@
 """generate --speculate: the answer of generate without, what is told of it, and bench speculate."""
 
 import json
+import pathlib
 
 from tool import MODEL, PROMPT, AuditCase
 
+FEDERATION = str(pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters" / "federation.json")
 PENALTIES = ("--repetition-penalty", "1.2", "--dry-multiplier", "0.8")
 WAYS = {"greedy": ("--temperature", "0"), "sampled": ("--temperature", "0.9"),
         "penalties": ("--temperature", "0.9", *PENALTIES), "mirostat": ("--mirostat", "2"),
@@ -28,7 +30,7 @@ class Speculation(AuditCase):
         accepted = 0
         for name, arguments in WAYS.items():
             plain = without_times(self.answer(*arguments))
-            for kind in ("ngram", "suffix", "auto"):
+            for kind in ("ngram", "suffix", "exit=2", "hispec=3", "auto"):
                 with self.subTest(way=name, kind=kind):
                     found = self.answer("--speculate", kind, *arguments)
                     counts = found["speculation"]
@@ -65,6 +67,15 @@ class Speculation(AuditCase):
             self.verify(name)
             self.assertTrue(self.replay(name).startswith("equal: "))
 
+    def test_early_exit_gives_the_same_log(self):
+        self.generate("plain.vtr", "--audit-level", "full", tokens=80)
+        for kind in ("exit=3", "hispec=2"):
+            self.generate("guessed.vtr", "--audit-level", "full", "--speculate", kind, tokens=80)
+            self.assertIn(b"0 different",
+                          self.succeed("audit", "diff", "plain.vtr", "guessed.vtr").stdout)
+            self.verify("guessed.vtr")
+            self.assertTrue(self.replay("guessed.vtr").startswith("equal: "))
+
     def test_the_same_table_gives_the_same_passes(self):
         costs = self.succeed("bench", "speculate", MODEL, "--cost", "--json").stdout
         table = json.loads(costs)["costs"]
@@ -99,6 +110,13 @@ class Speculation(AuditCase):
                             "each once")):
             (self.folder / "bad.json").write_text(text)
             self.fail_with(2, ["bad.json", word], *auto, "bad.json")
+        for kind in ("exit=", "exit=x", "exit=0", "exit=-1", "exit=1.5", "hispec=1", "hispec=",
+                     "exit=99999999999"):
+            self.fail_with(2, [kind, "number of layers"], *generate, "--speculate", kind)
+        for kind in ("exit=4", "exit=99", "hispec=4"):
+            self.fail_with(2, ["fractalmoe", "of the model's 4"], *generate, "--speculate", kind)
+        self.fail_with(2, ["exit=2", "federation"], "federate", FEDERATION, "-p", PROMPT,
+                       "--speculate", "exit=2")
         self.fail_with(2, ["--prompts", "--cost"], "bench", "speculate", MODEL)
         for text in ("", "\n \n", "3\n", '{"text": "x"}\n', '"open\n'):
             (self.folder / "prompts.jsonl").write_text(text)
