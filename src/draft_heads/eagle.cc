@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EAGLE-3 (Li et al., arXiv 2503.01840): a chain, each guess made of the one before and of what the
-// heads made of it. P-EAGLE (arXiv 2602.01469): all guesses of a chain in one pass, of a mask in
-// place of what is not known yet.
+// heads made of it; or a tree, a level at a time. P-EAGLE (arXiv 2602.01469): guesses of all levels
+// in one pass, of a mask in place of what is not known yet.
 #include <algorithm>
 
 #include "draft_heads/eagle_network.h"
@@ -46,6 +46,7 @@ class EagleDrafter final : public HeadDrafter {
     rows_.reserve(EagleNetwork::kMaxRows);
     pairs_.reserve(EagleNetwork::kMaxRows);
     asked_.reserve(EagleNetwork::kMaxRows);
+    grown_.reserve(DraftTree::kWidth);
     if (!is_parallel) return;
     const int64_t extents[] = {1, 1, width_};
     const TensorInfo& mask = sources.heads.require("mask_hidden", extents);
@@ -108,16 +109,29 @@ class EagleDrafter final : public HeadDrafter {
       if (last < 0 || most == 0) continue;
       const int64_t own = is_parallel_ ? most : 1;
       cache_pairs(text, last - std::min(kPairsBeside, EagleNetwork::kMaxRows - own));
+      const bool is_tree = !proposal.parents.empty();
       const auto needed = static_cast<size_t>(last - text.cached + own);
-      if (rows_.size() + needed > EagleNetwork::kMaxRows) guess_together();
+      if (is_tree || rows_.size() + needed > EagleNetwork::kMaxRows) guess_together();
       ask(proposal, text, last);
+      if (is_tree) guess_together();
     }
     guess_together();
   }
 
  private:
+  struct Asked {
+    DraftProposal* proposal = nullptr;
+    EagleText* text = nullptr;
+    int64_t last = 0;  // pair
+    bool goes_on = false;
+  };
+
+  /// Guesses on a path.
   int64_t limit(const DraftProposal& proposal) const {
-    const auto most = std::min(std::ssize(proposal.tokens), int64_t{EagleNetwork::kMaxRows});
+    auto most = std::min(std::ssize(proposal.tokens), int64_t{EagleNetwork::kMaxRows});
+    if (!proposal.parents.empty()) {
+      most = std::min<int64_t>({most, proposal.max_depth, DraftTree::kMaxDepth});
+    }
     return config_.trained_guesses > 0 && is_parallel_
                ? std::min<int64_t>(most, config_.trained_guesses)
                : most;
@@ -179,8 +193,11 @@ class EagleDrafter final : public HeadDrafter {
 
   void guess_together() {
     if (asked_.empty()) return;
-    network_.run(rows_);
-    if (is_parallel_) {
+    const bool is_tree = !asked_.front().proposal->parents.empty();
+    network_.run(rows_, is_tree);
+    if (is_tree) {
+      grow_tree(asked_.front());
+    } else if (is_parallel_) {
       take_all();
     } else {
       follow_chains();
@@ -239,12 +256,49 @@ class EagleDrafter final : public HeadDrafter {
     }
   }
 
-  struct Asked {
-    DraftProposal* proposal = nullptr;
-    EagleText* text = nullptr;
-    int64_t last = 0;  // pair
-    bool goes_on = false;
-  };
+  void grow_tree(const Asked& asked) {
+    DraftProposal& proposal = *asked.proposal;
+    tree_.begin(std::ssize(proposal.tokens));
+    tree_.add(-1, network_.best(0), network_.tokens());
+    grown_.clear();
+    for (int64_t level = 1; level < limit(proposal); ++level) {
+      const std::span<const int32_t> frontier = tree_.take_frontier();
+      if (frontier.empty()) break;
+      if (!is_parallel_) run_level(asked, static_cast<int32_t>(level), frontier);
+      for (size_t i = 0; i < frontier.size(); ++i) {
+        tree_.add(frontier[i], network_.best(is_parallel_ ? static_cast<size_t>(level) : i),
+                  network_.tokens());
+      }
+    }
+    tree_.write(proposal);
+  }
+
+  /// Computes the rows of guesses of one level, each behind its path.
+  void run_level(const Asked& asked, int32_t level, std::span<const int32_t> frontier) {
+    const auto branch_of = [](int32_t of_level, size_t place) {
+      return of_level % 2 * DraftTree::kWidth + static_cast<int32_t>(place);
+    };
+    rows_.clear();
+    for (size_t i = 0; i < frontier.size(); ++i) {
+      const DraftTree::Node& node = tree_.node(frontier[i]);
+      const auto parent =
+          static_cast<size_t>(std::ranges::find(grown_, node.parent) - grown_.begin());
+      const size_t above = level == 1 ? 0 : parent;
+      const int32_t first = asked.text->slot(asked.last) + 1;
+      EagleRow row;
+      row.token = node.token;
+      row.state = network_.state(above);
+      row.cache = &asked.text->cache;
+      row.slot = first + level - 1;
+      row.blocks = network_.branch(asked.text->cache, branch_of(level, i),
+                                   level == 1 ? -1 : branch_of(level - 1, above), first, row.slot);
+      row.position = static_cast<int32_t>(asked.last) + level;
+      row.guesses = true;
+      rows_.push_back(row);
+    }
+    network_.run(rows_, true);
+    grown_.assign(frontier.begin(), frontier.end());
+  }
 
   const EagleConfig config_;
   const bool is_parallel_;
@@ -256,6 +310,8 @@ class EagleDrafter final : public HeadDrafter {
   HeadTexts<EagleText> texts_;
   std::vector<EagleRow> rows_, pairs_;
   std::vector<Asked> asked_;
+  DraftTree tree_;
+  std::vector<int32_t> grown_;  // its nodes whose rows the last run computed
 };
 
 std::unique_ptr<HeadDrafter> make_eagle3(const HeadSources& sources) {

@@ -11,7 +11,7 @@ namespace vitrine::draft_heads {
 
 namespace {
 
-constexpr int64_t kBlock = kernels::kAttentionBlock;
+constexpr int32_t kBlock = EagleCache::kBlock;
 
 /// "midlayer" (SafeAILab, SpecForge), or "layers.0".
 std::string layer_name(const Checkpoint& heads, size_t index) {
@@ -25,24 +25,6 @@ bool has_matrix(const Checkpoint& checkpoint, const std::string& module) {
 }
 
 }  // namespace
-
-EagleCache::EagleCache(const ModelConfig& layer, int64_t slots)
-    : kv_heads_(static_cast<int32_t>(layer.num_kv_heads)),
-      head_dim_(static_cast<int32_t>(layer.head_dim)),
-      slots_(ops::divide_up(slots, kBlock) * kBlock),
-      part_(slots_ * layer.num_kv_heads * layer.head_dim),
-      floats_(2 * layer.num_layers * part_) {}
-
-kernels::KvView EagleCache::view(size_t layer) {
-  float* keys = floats_.data() + 2 * static_cast<int64_t>(layer) * part_;
-  kernels::KvView view;
-  view.keys = keys;
-  view.values = keys + part_;
-  view.kv_heads = kv_heads_;
-  view.head_dim = head_dim_;
-  view.block_size = kBlock;
-  return view;
-}
 
 EagleNetwork::EagleNetwork(const EagleConfig& config, const HeadSources& sources)
     : config_(config),
@@ -164,6 +146,10 @@ void EagleNetwork::reserve(int64_t positions) {
   for (auto block = std::ssize(block_table_); block <= positions / kBlock; ++block) {
     block_table_.push_back(static_cast<int32_t>(block));
   }
+  for (size_t i = 0; i < branch_tables_.size(); ++i) {
+    branch_tables_[i] = block_table_;
+    branch_begins_[i] = 0;
+  }
   const double factor = static_cast<double>(model::rope_attention_factor(config_.layer));
   const auto half = std::ssize(frequencies_);
   for (int64_t position = std::ssize(cos_) / half; position < positions; ++position) {
@@ -173,6 +159,20 @@ void EagleNetwork::reserve(int64_t positions) {
       sin_.push_back(static_cast<float>(std::sin(angle) * factor));
     }
   }
+}
+
+const int32_t* EagleNetwork::branch(EagleCache& cache, int32_t branch, int32_t from, int32_t first,
+                                    int32_t slot) {
+  std::vector<int32_t>& table = branch_tables_[static_cast<size_t>(branch)];
+  int32_t& begin = branch_begins_[static_cast<size_t>(branch)];
+  for (int32_t i = 0; i < EagleCache::kBranchBlocks; ++i) table[begin + i] = begin + i;
+  begin = first / kBlock;
+  for (int32_t i = 0; i < EagleCache::kBranchBlocks; ++i) {
+    table[begin + i] = cache.branch_block(branch, i);
+    if (slot / kBlock < begin + i) continue;
+    cache.copy_block(from < 0 ? begin + i : cache.branch_block(from, i), table[begin + i]);
+  }
+  return table.data();
 }
 
 void EagleNetwork::multiply(const kernels::Weight& weight, const ops::RowBuffer& in,
@@ -269,9 +269,10 @@ void EagleNetwork::write_keys(size_t index, std::span<const EagleRow> rows) {
     }
     rotate(keys, config.num_kv_heads, rows[i].position);
     const kernels::KvView view = rows[i].cache->view(index);
+    const int32_t slot = rows[i].slot;
+    const int32_t* table = rows[i].blocks != nullptr ? rows[i].blocks : block_table_.data();
     for (int32_t head = 0; head < config.num_kv_heads; ++head) {
-      kv.write(view, static_cast<int32_t>(rows[i].slot / kBlock),
-               static_cast<int32_t>(rows[i].slot % kBlock), head, keys + head * config.head_dim,
+      kv.write(view, table[slot / kBlock], slot % kBlock, head, keys + head * config.head_dim,
                values + head * config.head_dim);
     }
   }
@@ -287,7 +288,6 @@ void EagleNetwork::attend(size_t index, std::span<const EagleRow> rows) {
   const kernels::KvKernels& kv = *kernels::find_kv_kernels(kernel_, "f32");
   const auto group = static_cast<int32_t>(config.num_heads / config.num_kv_heads);
   kernels::AttentionSpan span;
-  span.block_table = block_table_.data();
   span.heads = group;
   span.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
   span.window = layer.window;
@@ -300,6 +300,7 @@ void EagleNetwork::attend(size_t index, std::span<const EagleRow> rows) {
       kernel_.rms_norm(query, layer.query_norm, epsilon_, config.head_dim, query);
     }
     rotate(queries, config.num_heads, row.position);
+    span.block_table = row.blocks != nullptr ? row.blocks : block_table_.data();
     span.position = row.slot;
     for (int32_t head = 0; head < config.num_kv_heads; ++head) {
       const int64_t first = int64_t{head} * group * config.head_dim;
@@ -346,7 +347,7 @@ void EagleNetwork::run_layer(size_t index, std::span<const EagleRow> rows) {
   feed_forward(layer, all.count);
 }
 
-void EagleNetwork::guess(int32_t count) {
+void EagleNetwork::guess(int32_t count, bool scores) {
   const int64_t vocabulary = config_.draft_vocabulary;
   for (int64_t row = 0; row < count; ++row) {
     kernel_.rms_norm(stream_.row(row), final_norm_, epsilon_, head_input_.width,
@@ -363,27 +364,29 @@ void EagleNetwork::guess(int32_t count) {
     for (int64_t block = 0; block < std::ssize(blocks_); ++block) {
       const int64_t begin = block * kernels::kHeadBlock;
       kernel_.head_block(logits_ + row * vocabulary, begin,
-                         std::min<int64_t>(vocabulary, begin + kernels::kHeadBlock), 1.0F, false,
+                         std::min<int64_t>(vocabulary, begin + kernels::kHeadBlock), 1.0F, scores,
                          &blocks_[static_cast<size_t>(block)], nullptr);
     }
-    kernels::HeadStats stats;
-    kernel_.head_merge(blocks_.data(), static_cast<int32_t>(blocks_.size()), &stats);
-    int32_t best = stats.count > 0 ? stats.top_ids[0] : -1;
-    if (best >= 0 && !tokens_of_drafts_.empty()) {
-      best = tokens_of_drafts_[static_cast<size_t>(best)];
-    }
-    best_[static_cast<size_t>(row)] = best;
+    kernel_.head_merge(blocks_.data(), static_cast<int32_t>(blocks_.size()),
+                       &best_[static_cast<size_t>(row)]);
   }
 }
 
-void EagleNetwork::run(std::span<const EagleRow> rows) {
+int32_t EagleNetwork::best_token(size_t guess) const {
+  const kernels::HeadStats& best = best_[guess];
+  if (best.count == 0) return -1;
+  const int32_t draft = best.top_ids[0];
+  return tokens_of_drafts_.empty() ? draft : tokens_of_drafts_[static_cast<size_t>(draft)];
+}
+
+void EagleNetwork::run(std::span<const EagleRow> rows, bool scores) {
   if (rows.empty()) return;
   if (model_weights_ != nullptr) model_weights_->check_files();
   fuse_rows(rows);
   enter_first_layer(rows);
   for (size_t i = 0; i < layers_.size(); ++i) run_layer(i, rows);
   const auto count = std::ranges::count(rows, true, &EagleRow::guesses);
-  if (count > 0) guess(static_cast<int32_t>(count));
+  if (count > 0) guess(static_cast<int32_t>(count), scores);
 }
 
 }  // namespace vitrine::draft_heads

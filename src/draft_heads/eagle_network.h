@@ -5,41 +5,28 @@
 // is both, each with a norm of its own, side by side; the second is what the layers add to.
 #pragma once
 
+#include <array>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "draft_heads/eagle_cache.h"
 #include "draft_heads/eagle_config.h"
 #include "draft_heads/head_memory.h"
 #include "model/weights.h"
 
 namespace vitrine::draft_heads {
 
-/// One text's keys and values in the heads' layers, float32: [layer, key or value].
-class EagleCache {
- public:
-  /// `slots`: positions, up to a whole block.
-  EagleCache(const ModelConfig& layer, int64_t slots);
-
-  int64_t slots() const { return slots_; }
-  kernels::KvView view(size_t layer);
-
- private:
-  int32_t kv_heads_, head_dim_;
-  int64_t slots_, part_;  // floats of a layer's keys
-  AlignedFloats floats_;
-};
-
 struct EagleRow {
   int32_t token = 0;
   const float* features = nullptr;  // [layers * hidden of the model]; null: state
   const float* state = nullptr;     // [hidden] that an earlier row gave, or fuse()
   EagleCache* cache = nullptr;
-  int32_t slot = 0;      // in the cache
-  int32_t position = 0;  // by which it is rotated
-  bool guesses = false;  // logits are made of it
+  int32_t slot = 0;                 // in the cache
+  const int32_t* blocks = nullptr;  // of the cache, by a slot's block; null: those of the text
+  int32_t position = 0;             // by which it is rotated
+  bool guesses = false;             // logits are made of it
 };
 
 class EagleNetwork {
@@ -54,9 +41,15 @@ class EagleNetwork {
   void reserve(int64_t positions);
   /// [hidden] what fc makes of one row of features. Not in a step.
   std::vector<float> fuse(std::span<const float> features);
-  /// Computes up to kMaxRows rows; those of a cache in the order of their slots. Throws kIo where
-  /// the model's file has changed, whose embedding is read there.
-  void run(std::span<const EagleRow> rows);
+  /// The blocks that a row sees at `slot` of a branch, of which the first stands at `first`: a copy
+  /// of what branch `from` has before it; -1: of what the text has. Until the branch is asked for
+  /// again.
+  const int32_t* branch(EagleCache& cache, int32_t branch, int32_t from, int32_t first,
+                        int32_t slot);
+  /// Computes up to kMaxRows rows; those of a cache in the order of their slots. `scores`: how
+  /// likely the best ones are is wanted too. Throws kIo where the model's file has changed, whose
+  /// embedding is read there.
+  void run(std::span<const EagleRow> rows, bool scores = false);
 
   // Of the rows of the last run that guess, in their order:
   /// [hidden] what the next row of the chain is made of. Valid until the next run has copied it.
@@ -66,7 +59,11 @@ class EagleNetwork {
             static_cast<size_t>(config_.draft_vocabulary)};
   }
   /// The model's token with the largest logit, of equals the heads' lowest; -1 where all are NaN.
-  int32_t best_token(size_t guess) const { return best_[guess]; }
+  int32_t best_token(size_t guess) const;
+  /// Where scores were wanted, the best ones, by the heads' own ids.
+  const kernels::HeadStats& best(size_t guess) const { return best_[guess]; }
+  /// [draft vocabulary] the model's tokens by the heads' ids; empty: they are the same.
+  std::span<const int32_t> tokens() const { return tokens_of_drafts_; }
 
  private:
   struct Layer {
@@ -90,7 +87,7 @@ class EagleNetwork {
   void write_keys(size_t index, std::span<const EagleRow> rows);
   void attend(size_t index, std::span<const EagleRow> rows);
   void feed_forward(const Layer& layer, int32_t count);
-  void guess(int32_t count);
+  void guess(int32_t count, bool scores);
   void rotate(float* heads, int64_t count, int32_t position) const;
   void multiply(const kernels::Weight& weight, const ops::RowBuffer& in,
                 const kernels::RowMap& rows, const float* bias, ops::RowBuffer& out,
@@ -120,10 +117,13 @@ class EagleNetwork {
       &stream_, &hidden_, &head_input_, &states_;
   float* logits_ = nullptr;  // [kMaxRows, draft vocabulary]
   std::vector<kernels::HeadBlockStats> blocks_;
-  std::vector<int32_t> best_;
+  std::vector<kernels::HeadStats> best_;
   std::vector<int32_t> active_;  // rows of the run that go on behind keys and values
   std::vector<int32_t> fused_rows_;
   std::vector<int32_t> block_table_;
+  // Of each branch the same but for its own blocks, and where those stand.
+  std::array<std::vector<int32_t>, EagleCache::kBranches> branch_tables_;
+  std::array<int32_t, EagleCache::kBranches> branch_begins_ = {};
   std::vector<float> frequencies_, cos_, sin_;
 };
 

@@ -37,9 +37,8 @@ void FeatureWindow::truncate(int64_t length) {
     count_ = length - first_;
     return;
   }
-  begin_at(length);
+  begin_at(std::max<int64_t>(length - 1, 0));
   if (length != prompt_end_ || !has_prompt_row_) return;
-  begin_at(length - 1);
   std::copy_n(prompt_row_.data(), width_, append());
 }
 

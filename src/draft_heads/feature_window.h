@@ -29,7 +29,7 @@ class FeatureWindow {
   /// Drops all rows; the next one is that of `position`.
   void begin_at(int64_t position);
   /// The text has lost its tokens from `length` on. Where row length - 1 is known, it is the last
-  /// one now; else there is none, and the next one is that of `length`.
+  /// one now; else there is none, and the next one is that row.
   void truncate(int64_t length);
 
  private:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Medusa (Cai et al., arXiv 2401.10774): head h guesses the token h + 2 behind the position whose
-// normed state it reads; a chain of the likeliest ones.
+// normed state it reads; a chain of the likeliest ones, or a tree of the likeliest paths.
 #include <algorithm>
 
 #include "checkpoint/fields.h"
 #include "core/json_text.h"
+#include "draft_heads/draft_tree.h"
 #include "draft_heads/head_folder.h"
 #include "draft_heads/head_kind.h"
 #include "draft_heads/head_memory.h"
@@ -100,6 +101,7 @@ class MedusaDrafter final : public HeadDrafter {
     logits_ = scratch_.array<float>(kMedusaRows * config_.draft_vocabulary);
     statistics_.resize(
         static_cast<size_t>(ops::divide_up(config_.draft_vocabulary, kernels::kHeadBlock)));
+    best_.resize(static_cast<size_t>(config_.heads * kMedusaRows));
     asked_.reserve(kMedusaRows);
   }
 
@@ -132,7 +134,7 @@ class MedusaDrafter final : public HeadDrafter {
       proposal.count = 0;
       const HeadText& text = texts_.get(proposal.text);
       const int64_t last = text.last_pair();
-      if (last < 0) continue;
+      if (last < 0 || limit(proposal) == 0) continue;
       const auto row = std::ssize(asked_);
       kernel_.rms_norm(text.features.row(last), final_norm_, epsilon_, width_, normed_.row(row));
       asked_.push_back(&proposal);
@@ -185,17 +187,35 @@ class MedusaDrafter final : public HeadDrafter {
     }
   }
 
+  /// Guesses on a path.
+  int64_t limit(const DraftProposal& proposal) const {
+    const int64_t most = std::min(std::ssize(proposal.tokens), config_.heads);
+    return proposal.parents.empty()
+               ? most
+               : std::min<int64_t>({most, proposal.max_depth, DraftTree::kMaxDepth});
+  }
+
   void guess_together() {
     const auto count = static_cast<int32_t>(asked_.size());
     if (count == 0) return;
     if (reads_model_) model_weights_.check_files();
     int64_t most = 0;
+    bool scores = false;  // of a tree
     for (const DraftProposal* proposal : asked_) {
-      most = std::max<int64_t>(most, std::ssize(proposal->tokens));
+      most = std::max(most, limit(*proposal));
+      scores = scores || !proposal->parents.empty();
     }
-    for (int64_t head = 0; head < std::min(most, config_.heads); ++head) {
+    for (int64_t head = 0; head < most; ++head) {
       compute(head, count);
-      for (int32_t row = 0; row < count; ++row) take(head, row);
+      for (int32_t row = 0; row < count; ++row) find_best(head, row, scores);
+    }
+    for (int32_t row = 0; row < count; ++row) {
+      DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
+      if (proposal.parents.empty()) {
+        write_chain(proposal, row);
+      } else {
+        write_tree(proposal, row);
+      }
     }
     asked_.clear();
   }
@@ -220,26 +240,47 @@ class MedusaDrafter final : public HeadDrafter {
                      nullptr, logits_, weight.rows);
   }
 
-  void take(int64_t head, int32_t row) {
-    DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
-    if (proposal.count != head || head >= std::ssize(proposal.tokens)) return;
+  kernels::HeadStats& best_of(int64_t head, int32_t row) {
+    return best_[static_cast<size_t>(head * kMedusaRows + row)];
+  }
+
+  void find_best(int64_t head, int32_t row, bool scores) {
+    const DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
+    if (head >= limit(proposal)) return;
     float* logits = logits_ + row * config_.draft_vocabulary;
+    if (on_logits) {
+      on_logits(proposal.text, static_cast<int32_t>(head),
+                {logits, static_cast<size_t>(config_.draft_vocabulary)});
+    }
     for (int64_t block = 0; block < std::ssize(statistics_); ++block) {
       const int64_t begin = block * kernels::kHeadBlock;
       kernel_.head_block(logits, begin,
                          std::min(config_.draft_vocabulary, begin + kernels::kHeadBlock), 1.0F,
-                         false, &statistics_[static_cast<size_t>(block)], nullptr);
+                         scores, &statistics_[static_cast<size_t>(block)], nullptr);
     }
-    kernels::HeadStats best;
-    kernel_.head_merge(statistics_.data(), static_cast<int32_t>(statistics_.size()), &best);
-    if (best.count == 0) return;  // all are NaN
-    if (on_logits) {
-      on_logits(proposal.text, proposal.count,
-                {logits, static_cast<size_t>(config_.draft_vocabulary)});
+    kernel_.head_merge(statistics_.data(), static_cast<int32_t>(statistics_.size()),
+                       &best_of(head, row));
+  }
+
+  void write_chain(DraftProposal& proposal, int32_t row) {
+    for (int64_t head = 0; head < limit(proposal); ++head) {
+      const kernels::HeadStats& best = best_of(head, row);
+      if (best.count == 0) return;  // all are NaN
+      const int32_t draft = best.top_ids[0];
+      proposal.tokens[static_cast<size_t>(proposal.count++)] =
+          tokens_of_drafts_.empty() ? draft : tokens_of_drafts_[static_cast<size_t>(draft)];
     }
-    const int32_t draft = best.top_ids[0];
-    proposal.tokens[static_cast<size_t>(proposal.count++)] =
-        tokens_of_drafts_.empty() ? draft : tokens_of_drafts_[static_cast<size_t>(draft)];
+  }
+
+  void write_tree(DraftProposal& proposal, int32_t row) {
+    tree_.begin(std::ssize(proposal.tokens));
+    tree_.add(-1, best_of(0, row), tokens_of_drafts_);
+    for (int64_t head = 1; head < limit(proposal); ++head) {
+      for (const int32_t parent : tree_.take_frontier()) {
+        tree_.add(parent, best_of(head, row), tokens_of_drafts_);
+      }
+    }
+    tree_.write(proposal);
   }
 
   const MedusaConfig config_;
@@ -260,6 +301,8 @@ class MedusaDrafter final : public HeadDrafter {
   bool reads_model_ = false;                   // in a step
   float* logits_ = nullptr;                    // [kMedusaRows, draft vocabulary]
   std::vector<kernels::HeadBlockStats> statistics_;
+  std::vector<kernels::HeadStats> best_;  // [heads, kMedusaRows]
+  DraftTree tree_;
   HeadTexts<HeadText> texts_;
   std::vector<DraftProposal*> asked_;
 };

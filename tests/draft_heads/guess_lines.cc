@@ -5,7 +5,8 @@
 //    "chunk": 3, "texts": [{"tokens": […], "features": FILE}, …]}
 //
 // Each text's features are float32 [length - 1, layers * hidden], ascending by layer, and are shown
-// `chunk` rows at a time. A line out is [{"tokens": […], "logits": [[…], …]}, …], or {"error": …}.
+// `chunk` rows at a time. With a "depth" a tree is asked for. A line out is [{"tokens": […],
+// "parents": […], "logits": [[…], …]}, …], or {"error": …}.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -33,7 +34,8 @@ Json answer(const Json& request) {
   const auto guesses = request.at("guesses").get<size_t>();
   const auto chunk = request.at("chunk").get<size_t>();
   std::vector<vitrine::DraftProposal> proposals;
-  std::vector<std::vector<int32_t>> tokens;
+  const int32_t depth = request.value("depth", 0);
+  std::vector<std::vector<int32_t>> tokens, parents;
   for (const Json& text : request.at("texts")) {
     const auto prompt = text.at("tokens").get<std::vector<int32_t>>();
     const auto length = static_cast<int64_t>(prompt.size());
@@ -46,9 +48,16 @@ Json answer(const Json& request) {
       drafter->observe(id, static_cast<int64_t>(row),
                        std::span(features).subspan(row * width, count * width));
     }
-    proposals.push_back({id, tokens.emplace_back(guesses), 0});
+    proposals.push_back({id, {}, 0});
+    tokens.emplace_back(guesses);
+    parents.emplace_back(guesses);
   }
-  for (size_t i = 0; i < proposals.size(); ++i) proposals[i].tokens = tokens[i];
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    proposals[i].tokens = tokens[i];
+    if (depth == 0) continue;
+    proposals[i].parents = parents[i];
+    proposals[i].max_depth = depth;
+  }
   std::vector<std::vector<std::vector<float>>> logits(proposals.size());
   drafter->on_logits = [&](vitrine::DraftTextId text, int32_t guess, std::span<const float> row) {
     const auto found = std::ranges::find(proposals, text, &vitrine::DraftProposal::text);
@@ -60,7 +69,9 @@ Json answer(const Json& request) {
   Json out = Json::array();
   for (size_t i = 0; i < proposals.size(); ++i) {
     tokens[i].resize(static_cast<size_t>(proposals[i].count));
+    parents[i].resize(tokens[i].size());
     out.push_back({{"tokens", tokens[i]}, {"logits", logits[i]}});
+    if (depth > 0) out.back()["parents"] = parents[i];
   }
   return out;
 }

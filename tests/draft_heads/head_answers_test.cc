@@ -109,18 +109,21 @@ TEST(HeadAnswers, ChangeNothingWithAnySampler) {
       for (const auto& [name, sampler] : all_samplers()) {
         SCOPED_TRACE(name);
         const AskedAnswer asked = ask_heads(*engine, name, sampler);
-        const ToldAnswer found =
-            make_answer(*engine, asked, {.drafter = &watched, .max_drafts = 5});
-        expect_same_answer(make_answer(*engine, asked), found);
-        EXPECT_EQ(found.result.speculation.problem, "");
-        EXPECT_GT(found.result.speculation.num_draft_tokens, 20);
+        const ToldAnswer plain = make_answer(*engine, asked);
+        for (const int32_t depth : {0, 4}) {  // a chain, a tree
+          const ToldAnswer found = make_answer(
+              *engine, asked, {.drafter = &watched, .max_drafts = 7, .max_depth = depth});
+          expect_same_answer(plain, found);
+          EXPECT_EQ(found.result.speculation.problem, "");
+          EXPECT_GT(found.result.speculation.num_draft_tokens, 20);
+        }
       }
       EXPECT_GT(watched.guessed, watched.asked / 2);
     }
   }
 }
 
-TEST(HeadAnswers, GoOnAloneWhereNothingIsShown) {
+TEST(HeadAnswers, GoOnWithoutGuessesWhereNothingIsShown) {
   const std::string model = oracle_folder("llama");
   const HeadSizes sizes = sizes_of(model);
   const TemporaryFolder folder;
@@ -133,6 +136,7 @@ TEST(HeadAnswers, GoOnAloneWhereNothingIsShown) {
   const ToldAnswer found = make_answer(*engine, asked, {.drafter = heads.get()});
   expect_same_answer(make_answer(*engine, asked), found);
   EXPECT_EQ(found.result.speculation.num_draft_tokens, 0);
+  EXPECT_NE(found.result.speculation.problem.find("feature_layers"), std::string::npos);
 }
 
 }  // namespace

@@ -192,6 +192,16 @@ class EagleForm:
             states = torch.cat([states, fed])
         return found
 
+    def follow(self, tokens, features, path):
+        """The logits behind a text and a path of guesses."""
+        tokens, states = list(tokens[1:]), self.fuse(features)
+        for token in path:
+            out = self.layers(torch.tensor(tokens), states)[-1:]
+            fed = self.norm(out, "norm") if self.flags.get("norm_output") else out
+            tokens, states = tokens + [token], torch.cat([states, fed])
+        out = self.layers(torch.tensor(tokens), states)[-1:]
+        return self.linear(self.norm(out, "norm"), "lm_head")[0]
+
     def parallel(self, tokens, features, guesses, mask_token):
         """The same in one pass, with masks in the place of what is not known."""
         tokens = list(tokens[1:]) + [mask_token] * (guesses - 1)
@@ -200,6 +210,30 @@ class EagleForm:
         out = self.layers(torch.tensor(tokens), states)[-guesses:]
         logits = self.linear(self.norm(out, "norm"), "lm_head")
         return [(self.token(row), row) for row in logits]
+
+
+def dynamic_tree(logits_behind, token_map, guesses, depth, width=8):
+    """[(token, parent)] by EAGLE-2's rule; `logits_behind(path)`: of a path of tokens."""
+    nodes = []  # (score, token, parent, path)
+
+    def ranked():
+        return sorted(range(len(nodes)), key=lambda i: (-nodes[i][0], i))
+
+    def grow(parent):
+        score, path = (0.0, ()) if parent < 0 else (nodes[parent][0], nodes[parent][3])
+        scores = logits_behind(path).double().log_softmax(-1)
+        for best in scores.argsort(descending=True)[:min(width, guesses)].tolist():
+            token = best if token_map is None else best + int(token_map[best])
+            nodes.append((score + float(scores[best]), token, parent, path + (token,)))
+    grow(-1)
+    level = 0
+    for _ in range(depth - 1):
+        frontier = [i for i in ranked()[:guesses] if i >= level][:width]
+        level = len(nodes)
+        for parent in frontier:
+            grow(parent)
+    kept = sorted(ranked()[:guesses])
+    return [(nodes[i][1], -1 if nodes[i][2] < 0 else kept.index(nodes[i][2])) for i in kept]
 
 
 def medusa_tensors(generator, heads=4, layers=2, hidden=42, rows=101, has_bias=False):

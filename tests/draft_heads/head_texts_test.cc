@@ -170,6 +170,10 @@ TEST_P(HeadTexts, GoOnWhereFeaturesAreLost) {
   EXPECT_TRUE(guess(id).tokens.empty());  // of position 98 nothing is known any more
   drafter_->commit(id, tokens(100, 102));
   show(*drafter_, id, 99, 101, 5);
+  EXPECT_EQ(guess(id), expected(102));
+  drafter_->truncate(id, 60);
+  drafter_->commit(id, tokens(60, 64));
+  show(*drafter_, id, 61, 63, 5);  // 59 and 60 are not shown again: it begins behind them
   EXPECT_EQ(guess(id).tokens.size(), guesses_of_kind());
   drafter_->truncate(id, 0);
   drafter_->commit(id, tokens(0, 50));

@@ -19,8 +19,8 @@ from unittest import mock
 try:
     import numpy
     import torch
-    from head_forms import (EagleForm, TARGET, eagle_tensors, medusa_guesses, medusa_tensors,
-                            random_tensor, write_folder, write_target)
+    from head_forms import (EagleForm, TARGET, dynamic_tree, eagle_tensors, medusa_guesses,
+                            medusa_tensors, random_tensor, write_folder, write_target)
     import transformers
 except ImportError as error:
     print(f"skipped: {error}")
@@ -183,6 +183,47 @@ class Heads(unittest.TestCase):
             for guesses in (1, 8, 64):
                 self.compare(self.ask("peagle", heads, texts, guesses, chunk=5),
                              [form.parallel(*text, guesses, 9) for text in texts])
+
+    def compare_trees(self, found, expected):
+        self.assertEqual(len(found), len(expected))
+        for one, tree in zip(found, expected):
+            self.assertEqual(list(zip(one["tokens"], one["parents"])), tree)
+
+    def test_trees(self):
+        config = {**LLAMA, "draft_vocab_size": 37, "num_hidden_layers": 2, "mask_token_id": 9}
+        tensors = eagle_tensors(torch.Generator().manual_seed(11), config)
+        tensors["lm_head.weight"] *= 2  # so that some paths are far likelier than others
+        form = EagleForm(config, tensors, self.target_tensors["model.embed_tokens.weight"], {})
+        heads = write_folder(self.folder / "tree", config, tensors)
+        tensors["mask_hidden"] = random_tensor(torch.Generator().manual_seed(12), 1, 1, 126)
+        masked = EagleForm(config, tensors, self.target_tensors["model.embed_tokens.weight"], {})
+        parallel = write_folder(self.folder / "parallel tree", config, tensors)
+        medusa = medusa_tensors(torch.Generator().manual_seed(13))
+        states = write_folder(self.folder / "medusa tree",
+                              {"num_heads": 4, "num_hidden_layers": 2}, medusa)
+        texts, seen = self.texts(3), set()
+        for guesses, depth in ((1, 1), (2, 2), (5, 1), (8, 4), (20, 6), (60, 16)):
+            with self.subTest(guesses=guesses, depth=depth):
+                if guesses < 60:
+                    found = self.ask("eagle3", heads, texts, guesses, depth=depth)
+                    self.compare_trees(found, [dynamic_tree(
+                        lambda path, text=text: form.follow(*text, path), form.map, guesses, depth)
+                        for text in texts])
+                    seen.update(len(set(one["parents"])) for one in found)
+                slots = [[row for _, row in masked.parallel(*text, min(depth, 16), 9)]
+                         for text in texts]
+                self.compare_trees(
+                    self.ask("peagle", parallel, texts, guesses, depth=depth),
+                    [dynamic_tree(lambda path, rows=rows: rows[len(path)], masked.map, guesses,
+                                  min(depth, guesses)) for rows in slots])
+                rows = [[row for _, row in medusa_guesses(medusa, self.target_tensors,
+                                                          features[-1], 4)]
+                        for _, features in self.texts(1)]
+                self.compare_trees(
+                    self.ask("medusa", states, self.texts(1), guesses, depth=depth),
+                    [dynamic_tree(lambda path, own=own: own[len(path)], None, guesses,
+                                  min(depth, guesses, 4)) for own in rows])
+        self.assertGreater(max(seen), 4)  # guesses of one tree stand behind several others
 
     def speculators_folder(self, name, config_class, model_class, layer_class, number, **fields):
         """A folder that `speculators` wrote, and its model."""

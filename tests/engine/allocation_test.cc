@@ -289,13 +289,13 @@ TEST(Federated, AStepAllocatesNothing) {
 }
 
 /// An answer that is guessed ahead, between its first step and its last.
-void expect_answer_without_allocation(Engine& engine, Drafter& drafter) {
+void expect_answer_without_allocation(Engine& engine, Drafter& drafter, int32_t depth = 0) {
   const std::vector<int32_t> ids = prompt_ids(20, engine.summary().vocab_size);
   GenerateOptions options;
   options.max_new_tokens = 100;
   options.ignore_end_of_text = true;
   options.sampler.temperature = 0;
-  options.speculation = {.drafter = &drafter, .scope = "test"};
+  options.speculation = {.drafter = &drafter, .scope = "test", .max_depth = depth};
   generate(engine, ids, options);  // an answer that the next one is guessed by
   Generation generation(engine, ids, options);
   int64_t drafts = 0;
@@ -336,7 +336,7 @@ TEST(Speculated, HeadsAllocateNothingBetweenAnAnswersEnds) {
     engine_options.feature_layers.assign(heads->feature_layers().begin(),
                                          heads->feature_layers().end());
     const auto engine = Engine::load(model, engine_options);
-    expect_answer_without_allocation(*engine, *heads);
+    for (const int32_t depth : {0, 4}) expect_answer_without_allocation(*engine, *heads, depth);
   }
 }
 
