@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace vitrine::engine {
@@ -134,6 +135,7 @@ DraftProposal Speculation::request(int32_t count, bool takes_trees) {
   DraftProposal proposal{text_, std::span(drafts_).first(room)};
   if (takes_trees_) {
     proposal.parents = std::span(parents_).first(room);
+    std::iota(parents_.begin(), parents_.end(), -1);  // who leaves it so guesses a chain
     proposal.max_depth = options_.max_depth;
   }
   return proposal;
@@ -164,12 +166,6 @@ void Speculation::check_tree(int32_t count) const {
       refuse(i, "stands behind guess " + std::to_string(parent) + "; expected -1 to " +
                     std::to_string(i - 1));
     }
-    int32_t depth = 1;
-    for (int32_t at = parent; at >= 0; at = parents_[static_cast<size_t>(at)]) ++depth;
-    if (depth > options_.max_depth) {
-      refuse(i, "has " + std::to_string(depth - 1) + " before it; expected fewer than " +
-                    std::to_string(options_.max_depth));
-    }
     for (int32_t other = 0; other < i; ++other) {
       const auto at = static_cast<size_t>(other), own = static_cast<size_t>(i);
       if (parents_[at] == parent && drafts_[at] == drafts_[own]) {
@@ -179,7 +175,7 @@ void Speculation::check_tree(int32_t count) const {
   }
 }
 
-// Leaves out ends, which nothing follows, and what stands behind them.
+// Leaves out ends, which nothing follows, what stands behind them, and what is too deep in a tree.
 void Speculation::drop_ends(int32_t count) {
   num_drafts_ = 0;
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
@@ -191,10 +187,14 @@ void Speculation::drop_ends(int32_t count) {
     }
     const int32_t parent = parents_[i];
     const bool is_behind_gone = parent >= 0 && moved_[static_cast<size_t>(parent)] == kGone;
-    moved_[i] = is_end || is_behind_gone ? kGone : static_cast<int32_t>(num_drafts_);
+    const int32_t above = parent < 0 ? -1 : moved_[static_cast<size_t>(parent)];
+    int32_t depth = 1;
+    for (int32_t at = above; at >= 0; at = parents_[static_cast<size_t>(at)]) ++depth;
+    const bool goes = is_end || is_behind_gone || depth > options_.max_depth;
+    moved_[i] = goes ? kGone : static_cast<int32_t>(num_drafts_);
     if (moved_[i] == kGone) continue;
     drafts_[num_drafts_] = drafts_[i];
-    parents_[num_drafts_] = parent < 0 ? parent : moved_[static_cast<size_t>(parent)];
+    parents_[num_drafts_] = above;
     ++num_drafts_;
   }
 }

@@ -140,6 +140,21 @@ TEST(DraftTree, ChangesNothingWithAnySampler) {
   }
 }
 
+TEST(DraftTree, OfADrafterThatKnowsOfNoneIsAChainOfItsDepth) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), tree_options());
+  const AskedAnswer asked = ask(*engine, "greedy", all_samplers()[0].second);
+  const ToldAnswer plain = make_answer(*engine, asked);
+  OracleDrafter oracle(plain.result.tokens, 1, engine->summary().vocab_size);
+  const ToldAnswer found =
+      make_answer(*engine, asked, {.drafter = &oracle, .max_drafts = 8, .max_depth = 3});
+  expect_same_answer(plain, found);
+  const SpeculationCounts& counts = found.result.speculation;
+  EXPECT_EQ(counts.problem, "");
+  EXPECT_EQ(counts.num_accepted_draft_tokens, counts.num_draft_tokens);
+  EXPECT_EQ(counts.acceptance_histogram[3], 14);
+  EXPECT_EQ(counts.num_spec_steps, 15);
+}
+
 TEST(DraftTree, EndsAtAnEndOfTextAndAtTheContext) {
   EngineOptions options = tree_options();
   options.max_context = 40;
