@@ -97,25 +97,8 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
 }
 
 void StepRunner::check(std::span<const StepInput> inputs) const {
-  int64_t branches = 0;
-  for (const StepInput& input : inputs) {
-    require_level(pool_, input.sequence);
-    if (!DraftTree::is_tree(input)) continue;
-    if (!executor_->runs_trees()) {
-      throw Error(
-          ErrorKind::kUnsupported,
-          "drafts in a tree need the CPU's fused kernels and a model that keeps no state of "
-          "a sequence; bring a chain of drafts");
-    }
-    check_draft_tree(input);
-    branches += DraftTree(input).num_branches();
-  }
-  if (branches > trees_.max_branches()) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the drafts of a step have " + std::to_string(branches) +
-                    " branches beside each sequence's own; expected " +
-                    std::to_string(trees_.max_branches()) + " at most");
-  }
+  for (const StepInput& input : inputs) require_level(pool_, input.sequence);
+  check_trees(inputs);
   check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
 }
 
@@ -249,32 +232,6 @@ void StepRunner::choose() {
     }
     outputs_.push_back(output);
   }
-}
-
-// What stands behind a row of a tree: `chosen`, a token of the batch, where it is one of its
-// drafts.
-void StepRunner::follow_tree(size_t row, int32_t chosen) {
-  const StepInput& input = input_of(rows_[row]);
-  if (chosen < 0 || !DraftTree::is_tree(input)) return;
-  const auto token = static_cast<size_t>(chosen);
-  pool_.put(input.sequence, batch_.positions[token], batch_.token_ids[token]);
-  trees_.choose(chosen);
-}
-
-// Of each tree the drafts stay that were chosen, in the pool and in the record.
-void StepRunner::settle_trees() {
-  if (trees_.empty()) return;
-  trees_.adopt();
-  for (const StepInput& input : inputs_) {
-    if (DraftTree::is_tree(input)) {
-      pool_.trim(input.sequence);
-    }
-  }
-  if (records() && record_ != nullptr) {
-    record_ =
-        audit::write_kept(*sink_, layout_, {trees_.kept_tokens(), batch_.row_tokens}, record_);
-  }
-  trees_.clear();
 }
 
 // The output has the head's or the device's choice, and gets the one that stands.

@@ -101,6 +101,7 @@ class StepRunner final : private Meanwhile {
   bool records() const { return sink_ != nullptr && layout_.mode != AuditMode::kNone; }
 
   void check(std::span<const StepInput> inputs) const;
+  void check_trees(std::span<const StepInput> inputs) const;
   void check_layers(std::span<const StepInput> inputs, std::span<const float> residual) const;
   std::span<const StepOutput> run_layers(std::span<const StepInput> inputs, LayerRange layers,
                                          std::span<const float> residual);
