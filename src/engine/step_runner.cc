@@ -105,7 +105,6 @@ void StepRunner::check(std::span<const StepInput> inputs) const {
 void StepRunner::prepare(std::span<const StepInput> inputs) {
   batch_.clear();
   rows_.clear();
-  parts_.clear();
   trees_.clear();
   batch_.audit_mode = records() || records_guess_ ? layout_.mode : AuditMode::kNone;
   batch_.read_logits = options_.keep_logits;
@@ -123,13 +122,13 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
     const int64_t past = past_of(input.sequence);
     parts_.push_back({input.sequence, past, static_cast<int32_t>(batch_.token_ids.size()), count});
     rows_.add(input, past);
+    if (forces_routes) append_by_token(input, batch_.forced_routes);
     if (DraftTree::is_tree(input)) {
       pool_.prepare(input.sequence, DraftTree(input).end_of_branch(0));
       trees_.add(input, past, blocks.adapter, batch_);
       continue;
     }
     if (layers_.first == 0) pool_.prepare(input.sequence, count);
-    if (forces_routes) append_by_token(input, batch_.forced_routes);
     batch_.spans.push_back(
         {static_cast<int32_t>(batch_.token_ids.size()), count, past, blocks.blocks.data()});
     if (pool_.has_states()) {  // undo() takes it back
@@ -309,6 +308,7 @@ int32_t StepRunner::sample(size_t row, const float* logits) {
 void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
                              ChoicePoint point) {
   batch_.clear();
+  parts_.clear();
   if (pool_.has_states()) journal_.clear();
   if (pool_.has_states() || pool_.has_windows()) {
     for (const StepInput& input : inputs) catch_up(input.sequence);
