@@ -9,6 +9,7 @@
 #include "tests/engine/window_fixture.h"
 #include "vitrine/audit.h"
 #include "vitrine/draft_heads.h"
+#include "vitrine/early_exit.h"
 #include "vitrine/federation_engine.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
@@ -337,6 +338,14 @@ TEST(Speculated, HeadsAllocateNothingBetweenAnAnswersEnds) {
                                          heads->feature_layers().end());
     const auto engine = Engine::load(model, engine_options);
     for (const int32_t depth : {0, 4}) expect_answer_without_allocation(*engine, *heads, depth);
+  }
+}
+
+TEST(Speculated, EarlyExitAllocatesNothingBetweenAnAnswersEnds) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const auto engine = Engine::load(shipped_model(), test_options());
+  for (const EarlyExitOptions& exit : std::vector<EarlyExitOptions>{{2}, {1, 3}}) {
+    expect_answer_without_allocation(*engine, *make_early_exit(*engine, exit));
   }
 }
 
