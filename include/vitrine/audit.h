@@ -199,6 +199,8 @@ struct LogHeader {
   std::vector<std::pair<std::string, std::string>> hashes;   ///< file, SHA-256
   /// The constraint, empty where there is none: kind, SHA-256 of its text, options.
   std::vector<std::pair<std::string, std::string>> constraint = {};
+  /// Who guesses tokens ahead and how, empty where nobody does: drafter, options.
+  std::vector<std::pair<std::string, std::string>> speculation = {};
   std::string host_name = {};  ///< of the machine, where it is to be told; or empty
 };
 

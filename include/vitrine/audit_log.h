@@ -164,7 +164,8 @@ struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
                                          ///< "digests", "router_probs", "attribution",
                                          ///< "sampler", "constraint", "hidden_states",
-                                         ///< "federation", "failures", "counters"
+                                         ///< "federation", "failures", "drafts",
+                                         ///< "counters"
   /// Empty: every row. Else only rows for which this says true (called with sequence and position).
   std::function<bool(uint64_t, int64_t)> rows = {};
 };
@@ -257,10 +258,11 @@ class VITRINE_API VtrLog {
   /// nothing is left of it, and an older file there stays as it was.
   ~VtrLog();
   /// The sink for Engine::set_audit_sink; take it away from there before the log ends. Failures of
-  /// a constraint are kept where the head names one (LogHeader::constraint). A log has
-  /// one layout: open() throws kInvalidArgument for a second one and for a column group without a
-  /// recipient, and kUnsupported where `detail` is full and the layout has no router probabilities
-  /// though it has experts, or hidden states of more than 1 MiB a token.
+  /// a constraint are kept where the head names one (LogHeader::constraint), guesses where it names
+  /// a drafter (LogHeader::speculation). A log has one layout: open() throws kInvalidArgument for a
+  /// second one and for a column group without a recipient, and kUnsupported where `detail` is full
+  /// and the layout has no router probabilities though it has experts, or hidden states of more
+  /// than 1 MiB a token.
   AuditSink& sink();
   /// Called from the log's thread with each unrounded record, before its page is written. Set
   /// before use. What it throws comes out of finish().
@@ -302,6 +304,7 @@ struct VtrPage {
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;   ///< in the order in which they came
   std::vector<ConstraintFailure> failures;  ///< that the log heard of since the page before
+  std::vector<DraftedPass> drafts;          ///< that the log heard of since the page before
   /// [layer][expert] uses by expert_use_tokens tokens, of this page and of those before it; empty
   /// where the log or the page has none.
   std::vector<std::vector<uint64_t>> expert_uses;

@@ -163,6 +163,23 @@ struct AuditEvent {
   int64_t before = 0;          ///< kTruncated: positions that it had
 };
 
+/// What was guessed for one pass of a sequence (Drafter), and what came of it.
+struct DraftedPass {
+  uint64_t sequence = 0;             ///< the engine's id of it
+  int64_t position = 0;              ///< where the first guess stood, behind the last known token
+  std::string drafter = {};          ///< Drafter::name() of who guessed
+  std::vector<int32_t> tokens = {};  ///< the guesses that the pass checked
+  /// [tokens] of a tree: which guess each one stood behind, by its index, before its own; -1:
+  /// behind the last known token. Empty: a chain.
+  std::vector<int32_t> parents = {};
+  /// Indexes of the guesses that were right: a path, from the first position on.
+  std::vector<int32_t> accepted = {};
+  /// Positions that the pass computed and that were taken back: guesses that were wrong, and those
+  /// that stood behind an end that came in the middle.
+  int32_t discarded = 0;
+  bool operator==(const DraftedPass&) const = default;
+};
+
 /// Receives one slab a pass. The engine calls it from the step's thread only; it may not read
 /// anything back from the device, block for longer than its policy says, or change anything.
 class VITRINE_API AuditSink {
@@ -179,6 +196,8 @@ class VITRINE_API AuditSink {
   virtual void on_event(const AuditEvent& event) { (void)event; }
   /// generate() had to give up an answer, or an attempt at one. As on_event().
   virtual void on_failure(const ConstraintFailure& failure) { (void)failure; }
+  /// generate() checked guesses in a pass, whose record is complete. As on_event().
+  virtual void on_drafts(const DraftedPass& drafts) { (void)drafts; }
 };
 
 }  // namespace vitrine

@@ -85,6 +85,7 @@ class VITRINE_API TeeSink : public AuditSink {
   void commit() override;
   void on_event(const AuditEvent& event) override;
   void on_failure(const ConstraintFailure& failure) override;
+  void on_drafts(const DraftedPass& drafts) override;
 
  private:
   AuditSink &first_, &second_;

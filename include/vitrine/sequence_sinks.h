@@ -39,6 +39,7 @@ class VITRINE_API SequenceSinks final : public AuditSink {
   void commit() override;
   void on_event(const AuditEvent& event) override;
   void on_failure(const ConstraintFailure& failure) override;
+  void on_drafts(const DraftedPass& drafts) override;
 
  private:
   struct Impl;

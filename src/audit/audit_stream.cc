@@ -97,6 +97,7 @@ struct AuditStream::Impl : audit::LogThread {
   }
 
   void take_failure(ConstraintFailure failure) override { send(encoder->failure(failure)); }
+  void take_drafts(DraftedPass drafts) override { send(encoder->drafts(drafts)); }
 
   void skip(std::span<const std::byte> record) override {
     AuditPassHeader pass;
@@ -181,6 +182,11 @@ void TeeSink::commit() {
 void TeeSink::on_failure(const ConstraintFailure& failure) {
   first_.on_failure(failure);
   second_.on_failure(failure);
+}
+
+void TeeSink::on_drafts(const DraftedPass& drafts) {
+  first_.on_drafts(drafts);
+  second_.on_drafts(drafts);
 }
 
 void TeeSink::on_event(const AuditEvent& event) {

@@ -100,7 +100,9 @@ void put_sections(ByteWriter& out, const VtrHeader& header) {
   const std::vector<int32_t>& num_terms = header.federation.num_terms;
   const bool has_constraint = !header.log.constraint.empty();
   const bool has_routers = has_scored_router(header);
-  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U) + (has_routers ? 1U : 0U));
+  const bool has_drafter = !header.log.speculation.empty();
+  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U) + (has_routers ? 1U : 0U) +
+             (has_drafter ? 1U : 0U));
   if (!num_terms.empty()) {
     out.u8(static_cast<uint8_t>(GroupId::kAttribution));
     out.varint(num_terms.size());
@@ -114,11 +116,15 @@ void put_sections(ByteWriter& out, const VtrHeader& header) {
     out.u8(static_cast<uint8_t>(GroupId::kSelection));
     put_routers(out, header.layers);
   }
+  if (has_drafter) {
+    out.u8(static_cast<uint8_t>(GroupId::kDrafts));
+    put_pairs(out, header.log.speculation);
+  }
 }
 
 void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_terms) {
   int before = -1;
-  for (uint64_t left = in.varint(3, "the number of sections"); left > 0; --left) {
+  for (uint64_t left = in.varint(4, "the number of sections"); left > 0; --left) {
     const uint8_t id = in.u8();
     if (int{id} <= before) throw_damaged("has sections of the head that are not in order");
     before = id;
@@ -129,6 +135,9 @@ void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_t
       if (header.log.constraint.empty()) throw_damaged("has a constraint without a word about it");
     } else if (id == static_cast<uint8_t>(GroupId::kSelection)) {
       get_routers(in, header);
+    } else if (id == static_cast<uint8_t>(GroupId::kDrafts)) {
+      header.log.speculation = get_pairs(in, "the drafter");
+      if (header.log.speculation.empty()) throw_damaged("has a drafter without a word about it");
     } else {
       throw_damaged("has a section " + std::to_string(id) +
                     " of the head, which this version lacks");

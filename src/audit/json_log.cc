@@ -52,6 +52,7 @@ struct JsonLog::Impl : audit::LogThread {
       log_.ring_.SlabRing::commit();
     }
     void on_failure(const ConstraintFailure& failure) override { log_.add_failure(failure); }
+    void on_drafts(const DraftedPass& drafts) override { log_.add_drafts(drafts); }
 
    private:
     Impl& log_;
@@ -80,7 +81,7 @@ struct JsonLog::Impl : audit::LogThread {
 
   void close(const std::optional<std::string>& reason) override {
     if (!reason) return;
-    audit::append_closing(buffer, *reason, counts, failures, forks);
+    audit::append_closing(buffer, *reason, counts, failures, drafts, forks);
     file.write(buffer.view());
     file.sync_and_close();
   }
@@ -88,6 +89,7 @@ struct JsonLog::Impl : audit::LogThread {
   void fail() override { file.discard(); }
 
   void take_failure(ConstraintFailure failure) override { failures.push_back(std::move(failure)); }
+  void take_drafts(DraftedPass pass) override { drafts.push_back(std::move(pass)); }
 
   void take(std::span<const std::byte> record) override {
     if (const auto event = audit::event_of(record)) {
@@ -117,6 +119,7 @@ struct JsonLog::Impl : audit::LogThread {
   audit::JsonBuffer buffer;
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
+  std::vector<DraftedPass> drafts;
   std::vector<audit::LogFork> forks;
   std::vector<TokenRecord> pool;
   std::function<void(const TokenRecord&)> callback;

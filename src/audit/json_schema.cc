@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json_schema.h"
 
+#include "draft_list.h"
 #include "failure_list.h"
 #include "vitrine/audit_log.h"
 
@@ -309,6 +310,10 @@ void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start
     out.raw(",\n\"constraint\":");
     append_pairs(out, header.constraint);
   }
+  if (!header.speculation.empty()) {
+    out.raw(",\n\"speculation\":");
+    append_pairs(out, header.speculation);
+  }
   string_field(out, ",\n\"audit\":{\"mode\":", mode_name(layout.mode));
   string_field(out, ",\"level\":", level_name(layout.level));
   if (is_rounded) out.raw(",\"rounded\":true");
@@ -370,9 +375,10 @@ void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& piece
 
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,
                     const std::vector<ConstraintFailure>& failures,
-                    const std::vector<LogFork>& forks) {
+                    const std::vector<DraftedPass>& drafts, const std::vector<LogFork>& forks) {
   out.raw("\n],\n");
   append_failures(out, failures);
+  append_drafts(out, drafts);
   append_forks(out, forks);
   string_field(out, "\"stop_reason\":", stop_reason);
   integer_field(out, ",\n\"counts\":{\"passes\":", counts.passes);

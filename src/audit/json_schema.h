@@ -53,6 +53,6 @@ void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& piece
                    bool is_redacted);
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,
                     const std::vector<ConstraintFailure>& failures,
-                    const std::vector<LogFork>& forks);
+                    const std::vector<DraftedPass>& drafts, const std::vector<LogFork>& forks);
 
 }  // namespace vitrine::audit

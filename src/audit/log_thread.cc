@@ -81,20 +81,28 @@ void LogThread::stop(std::optional<std::string> reason) {
   thread_.join();
 }
 
-void LogThread::add_failure(const ConstraintFailure& failure) {
+template <typename Add>
+void LogThread::tell(const char* what, Add&& add) {
   if (has_ended_.load(std::memory_order_acquire)) return;
   try {
     const std::lock_guard lock(mutex_);
-    failures_.push_back(failure);
+    add();
   } catch (const std::bad_alloc&) {
-    log_message(LogLevel::kWarning,
-                options_.name + ": no memory for the trace of a constraint's failure");
+    log_message(LogLevel::kWarning, options_.name + ": no memory for the trace of " + what);
   }
 }
 
-std::vector<ConstraintFailure> LogThread::new_failures() {
+void LogThread::add_failure(const ConstraintFailure& failure) {
+  tell("a constraint's failure", [&] { told_.failures.push_back(failure); });
+}
+
+void LogThread::add_drafts(const DraftedPass& drafts) {
+  tell("what was guessed", [&] { told_.drafts.push_back(drafts); });
+}
+
+LogThread::Told LogThread::new_told() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(failures_, {});
+  return std::exchange(told_, {});
 }
 
 void LogThread::run() {
@@ -118,7 +126,7 @@ void LogThread::run() {
     // Read before draining: what was committed before the stop is then seen by this drain.
     const bool is_last_round = is_stopping_.load(std::memory_order_acquire);
     drained_bytes = 0;
-    std::vector<ConstraintFailure> failures = new_failures();  // before their records are drained
+    Told told = new_told();  // before its records are drained
     // After a failure records are released unread, so that the step's thread never waits for a log
     // that is lost.
     size_t drained = ring_.drain(consume);
@@ -127,9 +135,10 @@ void LogThread::run() {
       drained += ring_.drain(consume);
       spill_->drain(consume);
     }
-    for (ConstraintFailure& failure : failures) {
+    for (ConstraintFailure& failure : told.failures) {
       guarded([&] { take_failure(std::move(failure)); });
     }
+    for (DraftedPass& drafts : told.drafts) guarded([&] { take_drafts(std::move(drafts)); });
     if (is_last_round) break;
     guarded([this] { look_around(); });
     if (drained_bytes > 0 && drained_bytes >= options_.ring_bytes / kBusyShare) {

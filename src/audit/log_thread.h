@@ -42,6 +42,8 @@ class LogThread {
   void stop(std::optional<std::string> reason);
   /// AuditSink::on_failure(): beside the ring, in no order with it.
   void add_failure(const ConstraintFailure& failure);
+  /// AuditSink::on_drafts(), the same way.
+  void add_drafts(const DraftedPass& drafts);
   /// Before the first record is reserved.
   virtual void before_first() {}
   bool is_running() const { return thread_.joinable(); }
@@ -66,6 +68,8 @@ class LogThread {
   virtual void skip(std::span<const std::byte> record) { (void)record; }
   /// What on_failure() was told, behind the records that were there by then.
   virtual void take_failure(ConstraintFailure failure) = 0;
+  /// What on_drafts() was told, the same way.
+  virtual void take_drafts(DraftedPass drafts) = 0;
   /// After each look into the ring.
   virtual void look_around() {}
   /// No reason: the log was destroyed without finish().
@@ -94,14 +98,21 @@ class LogThread {
 
  private:
   void run();
-  std::vector<ConstraintFailure> new_failures();
+  /// What was told beside the ring.
+  struct Told {
+    std::vector<ConstraintFailure> failures;
+    std::vector<DraftedPass> drafts;
+  };
+  template <typename Add>
+  void tell(const char* what, Add&& add);
+  Told new_told();
 
   SpillFile* const spill_;
   size_t largest_record_ = 0;
   std::exception_ptr failure_;  // the log's thread writes it before has_ended_ or has_begun_
 
   std::mutex mutex_;
-  std::vector<ConstraintFailure> failures_;
+  Told told_;
   std::condition_variable wake_, begun_;
   bool is_open_ = false, has_begun_ = false;
   bool is_ring_full_ = false;  // the step's thread waits
@@ -122,6 +133,7 @@ class LogThreadSink : public PolicySink {
   }
 
   void on_failure(const ConstraintFailure& failure) override { log_.add_failure(failure); }
+  void on_drafts(const DraftedPass& drafts) override { log_.add_drafts(drafts); }
 
  private:
   void before_first() override { log_.before_first(); }

@@ -10,7 +10,7 @@
 namespace vitrine::audit {
 namespace {
 
-constexpr size_t kMaxWaitingFailures = 4096;  // while no page can be written
+constexpr size_t kMaxWaiting = 4096;  // failures, or passes with guesses: while no page is written
 
 }  // namespace
 
@@ -124,12 +124,22 @@ void PageWriter::add_event(const AuditEvent& event) {
 }
 
 void PageWriter::add_failure(ConstraintFailure failure) {
-  const bool has_column = std::any_of(specs_.begin(), specs_.end(), [](const GroupSpec& spec) {
-    return spec.id == GroupId::kFailures;
-  });
-  if (has_column && failures_.size() < kMaxWaitingFailures) {
+  if (has_column(GroupId::kFailures) && failures_.size() < kMaxWaiting) {
     failures_.push_back(std::move(failure));
   }
+}
+
+void PageWriter::add_drafts(DraftedPass drafts) {
+  if (!has_column(GroupId::kDrafts) || drafts_.size() >= kMaxWaiting) return;
+  if (is_plain_draft(drafts)) return drafts_.push_back(std::move(drafts));
+  log_message(LogLevel::kWarning, "audit log: guesses of sequence " +
+                                      std::to_string(drafts.sequence) + " at position " +
+                                      std::to_string(drafts.position) +
+                                      " contradict themselves and are left out");
+}
+
+bool PageWriter::has_column(GroupId id) const {
+  return std::ranges::find(specs_, id, &GroupSpec::id) != specs_.end();
 }
 
 void PageWriter::add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason) {
@@ -228,7 +238,7 @@ Treatment PageWriter::treat(const GroupSpec& spec) {
     const auto& hides = options_.redact[i].rows;
     if (std::find(redacted_[i].begin(), redacted_[i].end(), spec.id) == redacted_[i].end())
       continue;
-    if (!hides || (spec.id == GroupId::kFailures && touches(page_failures(), hides))) {
+    if (!hides || is_touched(spec.id, hides)) {
       visible_.assign(visible_.size(), false);
     } else if (spec.kind != GroupKind::kWhole) {
       size_t row = 0;
@@ -242,6 +252,12 @@ Treatment PageWriter::treat(const GroupSpec& spec) {
   const bool hides_some = std::find(visible_.begin(), visible_.end(), false) != visible_.end();
   treatment.visible = hides_some ? &visible_ : nullptr;
   return treatment;
+}
+
+// Of failures, and of guesses, all go where one of the rows has some.
+bool PageWriter::is_touched(GroupId id, const std::function<bool(uint64_t, int64_t)>& hides) const {
+  if (id == GroupId::kFailures) return touches(page_failures(), hides);
+  return id == GroupId::kDrafts && touches(page_drafts(), hides);
 }
 
 void PageWriter::encode_page(Bytes& out) {
@@ -258,6 +274,7 @@ void PageWriter::encode_page(Bytes& out) {
       case GroupId::kEvents: encode_events(events_, rows.bytes); break;
       case GroupId::kCounters: encode_counters(kFormatVersion, uses_.due(), rows.bytes); break;
       case GroupId::kFailures: encode_failures(page_failures(), rows.bytes); break;
+      case GroupId::kDrafts: encode_drafts(page_drafts(), rows.bytes); break;
       case GroupId::kText: rows.lengths.swap(text_lengths_); break;
       case GroupId::kHiddenStates: rows.lengths.swap(hidden_lengths_); break;
       default: break;
@@ -277,6 +294,10 @@ void PageWriter::encode_page(Bytes& out) {
 
 std::span<const ConstraintFailure> PageWriter::page_failures() const {
   return std::span(failures_).first(std::min(failures_.size(), kMaxPageFailures));
+}
+
+std::span<const DraftedPass> PageWriter::page_drafts() const {
+  return std::span(drafts_).first(std::min(drafts_.size(), kMaxPageDrafts));
 }
 
 void PageWriter::clear_page() {
@@ -305,6 +326,7 @@ void PageWriter::page_written() {
   counts_.positions = account_.totals();
   failures_.erase(failures_.begin(),
                   failures_.begin() + static_cast<ptrdiff_t>(page_failures().size()));
+  drafts_.erase(drafts_.begin(), drafts_.begin() + static_cast<ptrdiff_t>(page_drafts().size()));
   uses_.clear_due();
   clear_page();
   if (options_.can_fail) account_before_ = account_;
@@ -314,7 +336,7 @@ void PageWriter::page_failed() {
   chain_ = chain_before_;
   const std::vector<IndexRun> runs = std::move(runs_);
   std::vector<VtrEvent> events = std::move(events_);
-  clear_page();  // but for failures, which the next page tells
+  clear_page();  // but for failures and guesses, which the next page tells
   account_ = account_before_;
   size_t next = 0;
   uint32_t row = 0;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "account.h"
+#include "draft_list.h"
 #include "failure_list.h"
 #include "page_columns.h"
 #include "vtr_rows.h"
@@ -39,13 +40,18 @@ class PageWriter {
   /// Of a log without a constraint, which has no column for it: does nothing. Where pages cannot be
   /// written, no more than 4,096 wait.
   void add_failure(ConstraintFailure failure);
+  /// Of a log whose head names no drafter, which has no column for it: does nothing. Where pages
+  /// cannot be written, no more than 4,096 wait. Warns of one that contradicts itself, and leaves
+  /// it out.
+  void add_drafts(DraftedPass drafts);
   void add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason);
   /// The page takes no further record: close it.
   bool is_full() const;
   bool has_many_failures() const { return failures_.size() >= kMaxPageFailures; }
+  bool has_many_drafts() const { return drafts_.size() >= kMaxPageDrafts; }
   bool is_empty() const {
     return num_tokens_ == 0 && events_.empty() && passes_ == 0 && failures_.empty() &&
-           (!is_last_ || uses_.due().tokens == 0);
+           drafts_.empty() && (!is_last_ || uses_.due().tokens == 0);
   }
 
   /// No record follows: what was counted and held back goes to the page under way.
@@ -71,7 +77,10 @@ class PageWriter {
   bool hides_routes(const TokenRecord& record) const;
   void count_position(const TokenRecord& record);
   void add_hidden_states(const TokenRecord& record);
+  bool has_column(GroupId id) const;
   std::span<const ConstraintFailure> page_failures() const;  // that the next page has room for
+  std::span<const DraftedPass> page_drafts() const;          // the same
+  bool is_touched(GroupId id, const std::function<bool(uint64_t, int64_t)>& hides) const;
   void clear_page();
   Treatment treat(const GroupSpec& spec);
 
@@ -95,6 +104,7 @@ class PageWriter {
   uint32_t num_rows_ = 0;
   std::vector<VtrEvent> events_;
   std::vector<ConstraintFailure> failures_;
+  std::vector<DraftedPass> drafts_;
   std::map<uint64_t, VtrEvent> counted_;  // not yet in events_, by sequence
   UseCounter uses_;                       // of experts, also of pages before
   bool is_last_ = false;

@@ -143,4 +143,9 @@ void SequenceSinks::on_failure(const ConstraintFailure& failure) {
   if (sink != nullptr) sink->on_failure(failure);
 }
 
+void SequenceSinks::on_drafts(const DraftedPass& drafts) {
+  AuditSink* const sink = impl_->sink_of(drafts.sequence);
+  if (sink != nullptr) sink->on_drafts(drafts);
+}
+
 }  // namespace vitrine

@@ -136,6 +136,7 @@ ByteSpan StreamEncoder::head(const LogHeader& header, const std::string& trace_i
   packed_.clear();
   for (const int32_t count : num_terms_) ByteWriter(packed_).varint(static_cast<uint64_t>(count));
   put_bytes(body_, 20, packed_);
+  put_map(body_, 21, utf8(header.speculation));
   return finish(1);
 }
 
@@ -345,6 +346,25 @@ ByteSpan StreamEncoder::failure(const ConstraintFailure& failure) {
   put_string(body_, 12, utf8(state.next_bytes));
   put_string(body_, 13, utf8(state.completion));
   return finish(6);
+}
+
+ByteSpan StreamEncoder::drafts(const DraftedPass& drafts) {
+  const auto put_numbers = [this](uint32_t field, const std::vector<int32_t>& values, int add) {
+    packed_.clear();
+    for (const int32_t value : values) {
+      ByteWriter(packed_).varint(static_cast<uint64_t>(int64_t{value} + add));
+    }
+    put_bytes(body_, field, packed_);
+  };
+  body_.clear();
+  put_integer(body_, 1, drafts.sequence);
+  put_integer(body_, 2, static_cast<uint64_t>(drafts.position));
+  put_string(body_, 3, utf8(drafts.drafter));
+  put_numbers(4, drafts.tokens, 0);
+  put_numbers(5, drafts.parents, 1);
+  put_numbers(6, drafts.accepted, 0);
+  put_integer(body_, 7, static_cast<uint64_t>(drafts.discarded));
+  return finish(7);
 }
 
 ByteSpan StreamEncoder::lost(uint64_t sequence, int64_t first, int64_t count) {

@@ -19,6 +19,7 @@ class StreamEncoder {
   ByteSpan step(std::span<const TokenRecord> records);
   ByteSpan event(const AuditEvent& event);
   ByteSpan failure(const ConstraintFailure& failure);
+  ByteSpan drafts(const DraftedPass& drafts);
   ByteSpan lost(uint64_t sequence, int64_t first, int64_t count);
   ByteSpan end(const StreamCounts& counts, const std::string& stop_reason, uint64_t closed_unix_ns);
 

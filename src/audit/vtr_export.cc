@@ -31,11 +31,13 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
                      layout, header.trace_id, header.detail == LogDetail::kStandard);
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
+  std::vector<DraftedPass> drafts;
   std::vector<audit::LogFork> forks;
   VtrPage page;
   while (reader.next(page)) {
     counts.passes += page.passes;
     failures.insert(failures.end(), page.failures.begin(), page.failures.end());
+    drafts.insert(drafts.end(), page.drafts.begin(), page.drafts.end());
     for (const VtrEvent& event : page.events) {
       if (event.kind != VtrEvent::Kind::kForked) continue;
       forks.push_back({counts.tokens + event.row, event.sequence, event.source, event.count});
@@ -59,7 +61,7 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
     counts.scored = all.scored;
   }
   audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts, failures,
-                        forks);
+                        drafts, forks);
   write(out.view());
 }
 

@@ -27,6 +27,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"constraint", GroupId::kConstraint},
     {"federation", GroupId::kFederation},
     {"failures", GroupId::kFailures},
+    {"drafts", GroupId::kDrafts},
     {"counters", GroupId::kCounters}};
 
 void put_log(ByteWriter& out, const LogHeader& log) {
@@ -129,6 +130,8 @@ std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names) {
   };
   // A digest is over the token's id and values that others show, so a guess can be checked by it.
   if (has(GroupId::kTokens)) ids.push_back(GroupId::kDigests);
+  // Guesses that were right are the tokens themselves.
+  if (has(GroupId::kTokens)) ids.push_back(GroupId::kDrafts);
   if (has(GroupId::kTokens) || has(GroupId::kRouting) || has(GroupId::kNorms)) {
     ids.push_back(GroupId::kLayerMarks);
   }

@@ -29,6 +29,7 @@ enum class GroupId : uint8_t {
   kEvents = 1,     // where positions came from and went
   kCounters = 2,   // uses of each expert, over many tokens
   kFailures = 28,  // of a constraint; logs from before there were any lack it
+  kDrafts = 31,    // where the head's section names who guesses
   // One row a record.
   kTokens = 16,
   kText = 17,
@@ -51,7 +52,7 @@ bool is_known_group(GroupId id);
 /// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.
 std::vector<GroupId> find_groups(const std::vector<std::string>& names);
 /// The same for a redaction: with routing or norms it hides the layers' marks, which are of them,
-/// with tokens also the digests.
+/// with tokens also the digests and what was guessed of them.
 std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names);
 /// Its name, or its number where it has none.
 std::string group_name(GroupId id);

@@ -39,7 +39,8 @@ void check_groups(const std::vector<std::string>& groups) {
   const auto is_given = [&groups](const std::string& name) {
     return std::find(groups.begin(), groups.end(), name) != groups.end();
   };
-  for (const char* name : {"routing", "norms", "digests", "router_probs", "hidden_states"}) {
+  for (const char* name :
+       {"routing", "norms", "digests", "router_probs", "hidden_states", "drafts"}) {
     if (!is_given(name) || is_given("tokens")) continue;
     throw Error(ErrorKind::kInvalidArgument,
                 std::string("audit log: a recipient is to read '") + name +
@@ -248,6 +249,12 @@ struct VtrLog::Impl : audit::LogThread {
     if (pages->is_empty()) page_began = Clock::now();
     pages->add_failure(std::move(failure));
     if (pages->has_many_failures()) close_page();
+  }
+
+  void take_drafts(DraftedPass drafts) override {
+    if (pages->is_empty()) page_began = Clock::now();
+    pages->add_drafts(std::move(drafts));
+    if (pages->has_many_drafts()) close_page();
   }
 
   /// False where it could not be written.

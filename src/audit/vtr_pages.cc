@@ -11,6 +11,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "draft_list.h"
 #include "failure_list.h"
 #include "log_file.h"
 
@@ -201,7 +202,8 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
       throw_damaged("has column group " + std::to_string(static_cast<int>(id)) +
                     " in the clear, and the log is encrypted");
     }
-    if (!is_account && id != GroupId::kCounters && id != GroupId::kFailures) continue;
+    const bool is_list = id == GroupId::kFailures || id == GroupId::kDrafts;
+    if (!is_account && id != GroupId::kCounters && !is_list) continue;
     if (!group.is_readable()) {
       if (!is_account) continue;
       throw_damaged("lacks the column that says which positions it holds");
@@ -209,6 +211,7 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
     if (id == GroupId::kIndex) page.runs = parse_index(group.rows.bytes, num_rows);
     if (id == GroupId::kEvents) page.page.events = parse_events(group.rows.bytes, num_rows);
     if (id == GroupId::kFailures) page.page.failures = parse_failures(group.rows.bytes);
+    if (id == GroupId::kDrafts) page.page.drafts = parse_drafts(group.rows.bytes);
     if (id == GroupId::kCounters) {
       ExpertUses uses = parse_counters(header_.format_version, group.rows.bytes, header_.layers);
       page.page.expert_uses = std::move(uses.by_layer);
@@ -299,6 +302,8 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
                       again);
     } else if (spec.id == GroupId::kFailures) {
       encode_failures(page.page.failures, again);
+    } else if (spec.id == GroupId::kDrafts) {
+      encode_drafts(page.page.drafts, again);
     } else if (is_known_group(spec.id) && !is_opaque(spec.id)) {
       for (size_t row = 0; row < page.page.records.size(); ++row) {
         if (group.shows(row)) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/same_file.h"
+#include "draft_list.h"
 #include "failure_list.h"
 #include "log_file.h"
 #include "manifest.h"
@@ -30,9 +31,12 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
     const bool is_named = std::find(ids.begin(), ids.end(), specs[i].id) != ids.end();
     const bool is_there = group.encoding != audit::Encoding::kLeftOut;
     const bool is_whole_group = specs[i].kind == audit::GroupKind::kWhole;
-    // Of failures all go where one of the rows has some.
-    const bool is_touched = specs[i].id == audit::GroupId::kFailures && redaction.rows &&
-                            audit::touches(page.page.failures, redaction.rows);
+    // Of failures, and of guesses, all go where one of the rows has some.
+    const bool is_touched =
+        redaction.rows && ((specs[i].id == audit::GroupId::kFailures &&
+                            audit::touches(page.page.failures, redaction.rows)) ||
+                           (specs[i].id == audit::GroupId::kDrafts &&
+                            audit::touches(page.page.drafts, redaction.rows)));
     if (is_named && is_there && (!redaction.rows || is_touched) &&
         (is_whole_group || group.is_closed())) {
       audit::append_redacted(specs[i], group, {false}, payload);

@@ -123,6 +123,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   // At full the values themselves say which layer differs.
   if (!is_full_) add(GroupId::kLayerMarks, sizeof(LayerMark) * layers_.size());
   add(GroupId::kSelection, 2 * value * scored_slots);
+  if (!header.log.speculation.empty()) groups_.push_back({GroupId::kDrafts, GroupKind::kWhole, 0});
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {

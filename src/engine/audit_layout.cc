@@ -98,6 +98,11 @@ void tell_sink(AuditSink* sink, const ConstraintFailure& failure) {
   call_sink("on_failure", failure.sequence, [&] { sink->on_failure(failure); });
 }
 
+void tell_sink(AuditSink* sink, const DraftedPass& drafts) {
+  if (sink == nullptr) return;
+  call_sink("on_drafts", drafts.sequence, [&] { sink->on_drafts(drafts); });
+}
+
 void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns) {
   // Written blind: since the step began its line has left the caches.
   std::memcpy(record + offsetof(AuditPassHeader, step_ns), &step_ns, sizeof(step_ns));

@@ -20,10 +20,11 @@ size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 /// The step is over.
 void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns);
 
-/// What happened to a sequence, or to an attempt at an answer; null: no one listens. A sink that
-/// throws must not keep a sequence from being given back, so that becomes a warning.
+/// What happened to a sequence, to an attempt at an answer or to guesses; null: no one listens. A
+/// sink that throws must not keep a sequence from being given back, so that becomes a warning.
 void tell_sink(AuditSink* sink, const AuditEvent& event);
 void tell_sink(AuditSink* sink, const ConstraintFailure& failure);
+void tell_sink(AuditSink* sink, const DraftedPass& drafts);
 
 /// A token that the host chose, in place of the head's: into the words of a pass of `rows` rows,
 /// its logit too where `records` says that the row's record is among them.

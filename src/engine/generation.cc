@@ -90,6 +90,7 @@ void Generation::Impl::accept(std::span<const StepOutput> outputs) {
     if (!take_outputs(outputs)) return end_attempt();
     if (stretch_.done == stretch_.tokens.size()) end_stretch();
   });
+  tell_drafts();
 }
 
 void Generation::Impl::cancel() {

@@ -12,6 +12,7 @@
 #include "engine/generation_sequence.h"
 #include "engine/jump_forward.h"
 #include "engine/speculation.h"
+#include "vitrine/audit_sink.h"
 #include "vitrine/engine.h"
 
 namespace vitrine {
@@ -55,7 +56,8 @@ struct Generation::Impl {
   void add_drafts(int64_t most);
   /// Where the next token of the answer stands.
   int64_t position() const;
-  /// Takes back what a pass computed behind the end. The last token is not computed.
+  /// Takes back what a pass computed behind the end, and tells of it. The last token is not
+  /// computed.
   void cut_behind_end();
   /// It goes no further, whatever it came to.
   void abandon();
@@ -81,6 +83,9 @@ struct Generation::Impl {
   /// False where the answer ended with a guess that was right.
   bool take_outputs(std::span<const StepOutput> outputs);
   void find_path(std::span<const StepOutput> outputs);
+  /// What a sink is to be told of the guesses that find_path() looked at.
+  void note_drafts();
+  void tell_drafts();
   void observe();
   void add_choice(const StepOutput& output);
   void add_forced(std::span<const StepOutput> outputs);
@@ -112,6 +117,7 @@ struct Generation::Impl {
   StepInput input_;
   int64_t input_begin_ = 0;   // where its tokens stand
   std::vector<size_t> path_;  // of a pass that chose: outputs that count
+  DraftedPass drafted_;       // that a sink is to be told of; without tokens: nothing
   Stretch stretch_;
   std::optional<engine::ConstraintGuide> guide_;
   std::optional<engine::JumpForward> jump_;

@@ -2,6 +2,7 @@
 // Of an answer's steps: the tokens that they choose, and those that are guessed ahead.
 #include <algorithm>
 
+#include "engine/audit_layout.h"
 #include "engine/generation_impl.h"
 #include "engine/logprobs.h"
 
@@ -45,10 +46,10 @@ void Generation::Impl::add_drafts(int64_t most) {
   input_.tokens = speculation_->step_tokens(stretch_.tokens.front(), most);
   input_.num_drafts = static_cast<int32_t>(input_.tokens.size()) - 1;
   input_.draft_parents = speculation_->step_parents();
+  speculation_->begin_pass(position());
   if (!guide_) return;
   input_.guide = input_.num_drafts > 0 ? &*speculation_ : nullptr;
   input_.allowed_tokens = input_.num_drafts > 0 ? std::span<const uint32_t>() : guide_->mask();
-  speculation_->begin_pass(position());
 }
 
 int64_t Generation::Impl::position() const {
@@ -57,13 +58,16 @@ int64_t Generation::Impl::position() const {
 
 void Generation::Impl::cut_behind_end() {
   if (!speculation_ || result_.tokens.empty()) return;
-  speculation_->discard(sequence_.cut(position() - 1));
+  const int64_t taken_back = sequence_.cut(position() - 1);
+  speculation_->discard(taken_back);
+  drafted_.discarded += static_cast<int32_t>(taken_back);
 }
 
 void Generation::Impl::abandon() {
   is_finished_ = true;
   if (!speculation_) return;
   cut_behind_end();
+  tell_drafts();
   speculation_->release(false);
   result_.speculation = speculation_->counts();
 }
@@ -106,7 +110,30 @@ void Generation::Impl::find_path(std::span<const StepOutput> outputs) {
   if (!speculation_) return;
   const auto accepted = static_cast<int64_t>(path_.size()) - 1;
   speculation_->end_pass(std::ssize(drafts), accepted, is_rejected);
-  if (!drafts.empty()) sequence_.cut(position() + accepted);
+  if (drafts.empty()) return;
+  sequence_.cut(position() + accepted);
+  if (stepper_.audit_sink() != nullptr) note_drafts();
+}
+
+void Generation::Impl::note_drafts() {
+  const auto drafts = input_.tokens.last(static_cast<size_t>(input_.num_drafts));
+  drafted_.sequence = input_.sequence;
+  drafted_.position = position();
+  drafted_.drafter = speculation_->counts().drafter;
+  drafted_.tokens.assign(drafts.begin(), drafts.end());
+  drafted_.parents.clear();
+  for (const int32_t parent : input_.draft_parents) drafted_.parents.push_back(parent - 1);
+  drafted_.accepted.clear();
+  for (size_t i = 1; i < path_.size(); ++i) {
+    drafted_.accepted.push_back(static_cast<int32_t>(path_[i] - path_[0]) - 1);
+  }
+  drafted_.discarded = static_cast<int32_t>(drafts.size() - drafted_.accepted.size());
+}
+
+void Generation::Impl::tell_drafts() {
+  if (drafted_.tokens.empty()) return;
+  engine::tell_sink(stepper_.audit_sink(), drafted_);
+  drafted_.tokens.clear();
 }
 
 // What the model computed for the tokens that stay.
