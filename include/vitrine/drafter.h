@@ -41,6 +41,13 @@ struct DraftProposal {
   int32_t max_depth = 0;  ///< of a tree: guesses on a path; further ones are left out
 };
 
+/// States what a drafter holds in memory.
+struct DraftMemory {
+  uint64_t weight_bytes = 0;  ///< of its weights
+  uint64_t kv_bytes = 0;      ///< of its keys and values, as they are reserved
+  uint64_t index_bytes = 0;   ///< of texts and of tables to look up what stands in them
+};
+
 /// Guesses what comes next in texts, for a model to check: a pass over several tokens of a text
 /// costs little more than one over one. Whatever it guesses, the answer is the one that the model
 /// makes without it; a good guess only makes it sooner.
@@ -77,6 +84,8 @@ class VITRINE_API Drafter {
   /// Told after a pass, before what it chose is committed: of `proposed` guesses that the model
   /// checked, `accepted` were right, one behind another.
   virtual void told(DraftTextId /*text*/, int32_t /*proposed*/, int32_t /*accepted*/) {}
+  /// What it holds now, all texts together.
+  virtual DraftMemory memory() const { return {}; }
   /// The text goes. `is_whole`: its answer ended by itself or at a limit, and may serve others of
   /// its scope.
   virtual void release(DraftTextId text, bool is_whole) = 0;

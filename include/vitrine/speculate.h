@@ -100,13 +100,18 @@ struct VITRINE_API SpeculationCounts {
   /// [max_drafts + 1] passes with drafts, by how many of these were right.
   std::vector<int64_t> acceptance_histogram = {};
   double draft_seconds = 0;  ///< that the drafter took, upkeep counted
-  std::string problem = {};  ///< why it was not asked any more; empty: it did as it should
+  /// That passes with drafts took: from the input until its outputs were handed back, with what
+  /// else stood in their steps.
+  double verify_seconds = 0;
+  double rejected_seconds = 0;  ///< of it, the part of wrong drafts among the tokens of each pass
+  DraftMemory memory = {};      ///< what the drafter held at the end, all its texts together
+  std::string problem = {};     ///< why it was not asked any more; empty: it did as it should
   /// Returns tokens a pass with drafts: those that were right, and the one behind them. 0 where
   /// there was none.
   double mean_acceptance_length() const;
   /// Returns the share of drafts that were right; 0 where there was none.
   double draft_acceptance_rate() const;
-  /// Adds the counts of another answer.
+  /// Adds the counts of another answer; of `memory` the larger numbers stay.
   SpeculationCounts& operator+=(const SpeculationCounts& other);
 };
 

@@ -48,6 +48,11 @@ class DraftModel final : public Drafter {
     texts_.erase(text);
   }
 
+  DraftMemory memory() const override {
+    const ModelSummary& model = model_.summary();
+    return {.weight_bytes = model.weight_bytes + model.mapped_bytes, .kv_bytes = model.kv_bytes};
+  }
+
   void propose(std::span<DraftProposal> proposals) override {
     active_.clear();
     for (DraftProposal& proposal : proposals) {

@@ -103,6 +103,10 @@ void Speculation::release(bool is_whole) {
   const DraftTextId text = std::exchange(text_, 0);
   if (text == 0) return;
   try {
+    counts_.memory = options_.drafter->memory();
+  } catch (...) {  // it stays untold
+  }
+  try {
     options_.drafter->release(text, is_whole);
   } catch (...) {  // it is not asked again
   }
@@ -255,6 +259,11 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
   return step_tokens_;
 }
 
+void Speculation::begin_pass(int64_t position) {
+  first_position_ = position;
+  pass_began_ = SpeculationClock::now();
+}
+
 void Speculation::end_pass(int64_t proposed, int64_t accepted, bool is_rejected) {
   ++counts_.num_passes;
   const auto tried = static_cast<int32_t>(proposed), right = static_cast<int32_t>(accepted);
@@ -263,6 +272,10 @@ void Speculation::end_pass(int64_t proposed, int64_t accepted, bool is_rejected)
   is_asked_ = false;
   num_drafts_ = 0;
   if (proposed == 0) return;
+  const std::chrono::duration<double> taken = SpeculationClock::now() - pass_began_;
+  counts_.verify_seconds += taken.count();
+  counts_.rejected_seconds +=
+      taken.count() * static_cast<double>(proposed - accepted) / static_cast<double>(proposed + 1);
   ++counts_.num_spec_steps;
   counts_.num_draft_tokens += proposed;
   counts_.num_accepted_draft_tokens += accepted;

@@ -3,6 +3,7 @@
 // that stand behind them, and what came of them.
 #pragma once
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,8 +67,8 @@ class Speculation final : public ChoiceGuide {
   bool observes() const { return is_on() && !options_.drafter->feature_layers().empty(); }
   /// Shows it what was computed at positions from `first` on.
   void observe(int64_t first, std::span<const float> rows);
-  /// The pass chooses what stands at `position` and behind.
-  void begin_pass(int64_t position) { first_position_ = position; }
+  /// The pass goes out: it chooses what stands at `position` and behind.
+  void begin_pass(int64_t position);
   /// Counts a pass that chose, and forgets the guesses. `is_rejected`: a guess stood where another
   /// token was chosen.
   void end_pass(int64_t proposed, int64_t accepted, bool is_rejected);
@@ -106,6 +107,7 @@ class Speculation final : public ChoiceGuide {
   std::vector<int32_t> moved_;  // [max_drafts] where drop_ends() moved a guess
   DraftMasks masks_;
   int64_t first_position_ = 0;
+  std::chrono::steady_clock::time_point pass_began_;
   SpeculationCounts counts_;
 };
 

@@ -31,6 +31,12 @@ SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other)
     acceptance_histogram[i] += other.acceptance_histogram[i];
   }
   draft_seconds += other.draft_seconds;
+  verify_seconds += other.verify_seconds;
+  rejected_seconds += other.rejected_seconds;
+  // One drafter makes the guesses of all answers that are added.
+  memory.weight_bytes = std::max(memory.weight_bytes, other.memory.weight_bytes);
+  memory.kv_bytes = std::max(memory.kv_bytes, other.memory.kv_bytes);
+  memory.index_bytes = std::max(memory.index_bytes, other.memory.index_bytes);
   return *this;
 }
 

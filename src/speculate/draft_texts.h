@@ -60,6 +60,12 @@ class DraftTexts {
     index.truncate(length);
   }
   void release(DraftTextId text) { texts_.erase(text); }
+  /// Bytes that the indexes take.
+  uint64_t bytes() const {
+    uint64_t bytes = 0;
+    for (const auto& entry : texts_) bytes += entry.second->index.bytes();
+    return bytes;
+  }
 
  private:
   DraftTextId add(IndexedText text) {

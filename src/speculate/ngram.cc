@@ -21,6 +21,7 @@ class NgramDrafter final : public Drafter {
   }
   void truncate(DraftTextId text, int64_t length) override { texts_.truncate(text, length); }
   void release(DraftTextId text, bool) override { texts_.release(text); }
+  DraftMemory memory() const override { return {.index_bytes = texts_.bytes()}; }
 
   void propose(std::span<DraftProposal> proposals) override {
     for (DraftProposal& proposal : proposals) {

@@ -35,6 +35,11 @@ class SuffixDrafter final : public Drafter {
   }
   void truncate(DraftTextId text, int64_t length) override { texts_.truncate(text, length); }
 
+  DraftMemory memory() const override {
+    DraftMemory memory{.index_bytes = texts_.bytes()};
+    for (const auto& [name, answers] : scopes_) memory.index_bytes += answers.index.bytes();
+    return memory;
+  }
   void release(DraftTextId text, bool is_whole) override {
     const IndexedText& whole = texts_.get(text);
     const int64_t answer = whole.index.size() - whole.about.prompt_tokens;

@@ -34,6 +34,14 @@ class TokenIndex {
   void truncate(int64_t length);
   int64_t size() const { return size_; }
   int64_t capacity() const { return static_cast<int64_t>(tokens_.size()); }
+  /// Bytes that it takes.
+  uint64_t bytes() const {
+    uint64_t bytes = tokens_.capacity() * sizeof(int32_t);
+    for (const Chains& of : chains_) {
+      bytes += (of.newest.capacity() + of.older.capacity()) * sizeof(uint32_t);
+    }
+    return bytes;
+  }
   /// Of a place that has not fallen out; kNoToken behind the last one.
   int32_t token(int64_t place) const { return place < size_ ? tokens_[slot(place)] : kNoToken; }
   /// The last `count` tokens, where none has fallen out.
