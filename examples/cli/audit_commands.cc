@@ -12,9 +12,9 @@ namespace {
 /// The column groups that can be left out, by the names of VtrRedaction::groups.
 const std::vector<std::string>& column_names() {
   static const std::vector<std::string> names = {
-      "tokens",   "text",          "prediction",  "routing", "norms",
-      "digests",  "router_probs",  "attribution", "sampler", "constraint",
-      "failures", "hidden_states", "federation",  "counters"};
+      "tokens",   "text",         "prediction",    "routing",    "norms",
+      "digests",  "router_probs", "attribution",   "sampler",    "constraint",
+      "failures", "drafts",       "hidden_states", "federation", "counters"};
   return names;
 }
 

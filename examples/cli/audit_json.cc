@@ -232,6 +232,43 @@ vitrine::ConstraintFailure json_failure(const json& from) {
   return failure;
 }
 
+vitrine::DraftedPass json_drafts(const json& from) {
+  constexpr const char* kOfDrafts = "guesses of a pass";
+  const auto numbers = [&](const char* field, int64_t least, int64_t most) {
+    std::vector<int32_t> values;
+    for (const json& value : from.at(field)) {
+      values.push_back(whole<int32_t>(value, kOfDrafts));
+      if (values.back() >= least && values.back() < most) continue;
+      throw Malformed(fmt::format("guesses of a pass have {} in field '{}'; expected {} to {}",
+                                  values.back(), field, least, most - 1));
+    }
+    return values;
+  };
+  vitrine::DraftedPass drafts;
+  drafts.sequence = whole<uint64_t>(from.at("sequence"), kOfDrafts);
+  drafts.position = whole<int64_t>(from.at("position"), kOfDrafts);
+  drafts.drafter = from.at("drafter").get<std::string>();
+  drafts.tokens = numbers("tokens", 0, int64_t{1} << 31);
+  const auto count = std::ssize(drafts.tokens);
+  if (from.contains("parents")) drafts.parents = numbers("parents", -1, count);
+  drafts.accepted = numbers("accepted", 0, count);
+  drafts.discarded = whole<int32_t>(from.at("discarded"), kOfDrafts);
+  if (drafts.discarded < 0 || drafts.discarded > count) {
+    throw Malformed(fmt::format("guesses of a pass have {} in field 'discarded'; expected 0 to {}",
+                                drafts.discarded, count));
+  }
+  if (!drafts.parents.empty() && std::ssize(drafts.parents) != count) {
+    throw Malformed(fmt::format("guesses of a pass have {} in field 'parents'; expected {}",
+                                drafts.parents.size(), count));
+  }
+  for (size_t i = 0; i < drafts.parents.size(); ++i) {
+    if (drafts.parents[i] < static_cast<int32_t>(i)) continue;
+    throw Malformed(fmt::format("guess {} of a pass stands behind guess {}; expected one before it",
+                                i, drafts.parents[i]));
+  }
+  return drafts;
+}
+
 void read_forks(Run& run, const json& forks) {
   for (const json& from : forks) {
     vitrine::VtrEvent fork;
@@ -337,6 +374,10 @@ void read_head(const json& log, Run& run) {
   for (const auto& [name, value] : constraint.items()) {
     run.header.constraint.emplace_back(name, value.get<std::string>());
   }
+  const json speculation = log.value("speculation", json::object());
+  for (const auto& [name, value] : speculation.items()) {
+    run.header.speculation.emplace_back(name, value.get<std::string>());
+  }
 }
 
 /// Reads what was recorded, and of which layers.
@@ -348,6 +389,9 @@ void read_account(const json& log, Run& run) {
   run.stop_reason = log.at("stop_reason").get<std::string>();
   for (const json& failure : log.value("constraint_failures", json::array())) {
     run.failures.push_back(json_failure(failure));
+  }
+  for (const json& drafts : log.value("drafts", json::array())) {
+    run.drafts.push_back(json_drafts(drafts));
   }
   if (audit.contains("hidden_state_layers")) {
     run.hidden_state_layers = audit.at("hidden_state_layers").get<std::vector<int>>();

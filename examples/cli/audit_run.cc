@@ -47,6 +47,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t mos
                              page.is_redacted.end());
       run.records.insert(run.records.end(), page.records.begin(), page.records.end());
       run.failures.insert(run.failures.end(), page.failures.begin(), page.failures.end());
+      run.drafts.insert(run.drafts.end(), page.drafts.begin(), page.drafts.end());
       run.digests.insert(run.digests.end(), page.digests.begin(), page.digests.end());
       page.layer_marks.resize(page.records.size());
       run.layer_marks.insert(run.layer_marks.end(), page.layer_marks.begin(),

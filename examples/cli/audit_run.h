@@ -36,6 +36,7 @@ struct Run {
   vitrine::AuditLayout::Federation federation;  // no names: a single model
   std::vector<bool> is_redacted;                // [records]: something was left out
   std::vector<vitrine::ConstraintFailure> failures;
+  std::vector<vitrine::DraftedPass> drafts;
   /// In order, of a JSON log the forks; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
   // Of a JSON log, as it says itself.

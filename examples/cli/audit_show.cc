@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "audit.h"
+#include "draft_text.h"
 #include "failure_text.h"
 #include "federation_text.h"
 #include "hidden_values.h"
@@ -55,7 +56,8 @@ std::string header_text(const Run& run) {
   }
   if (!run.engine_build.empty()) text += fmt::format("build     {}\n", plain(run.engine_build));
   for (const auto& [name, options] :
-       {std::pair("engine", &run.header.engine), std::pair("sampler", &run.header.sampler)}) {
+       {std::pair("engine", &run.header.engine), std::pair("sampler", &run.header.sampler),
+        std::pair("guesses", &run.header.speculation)}) {
     std::string all;
     for (const auto& [option, value] : *options) {
       all += fmt::format("{}{}={}", all.empty() ? "" : " ", plain(option), plain(value));
@@ -310,7 +312,7 @@ int run_audit_show(const AuditArguments& arguments) {
       refuse(fmt::format("--position {}: {} has no record of it ({} records)", arguments.position,
                          arguments.run, run.records.size()));
     }
-    write_out(text);
+    write_out(text + drafts_text_at(run, arguments.position));
     return code;
   }
   text += header_text(run);
@@ -355,6 +357,7 @@ int run_audit_show(const AuditArguments& arguments) {
     text += fmt::format("{}… {} more failures; -n 0 shows all{}\n", colours.dim,
                         run.failures.size() - most_failures, colours.off);
   }
+  text += drafts_text(run);
   const uint64_t chose = counted_predictions(run).first;
   text +=
       fmt::format("{} records, {} of them chose a token{}; stop: {}\n", run.records.size(), chose,

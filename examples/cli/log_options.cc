@@ -47,6 +47,8 @@ void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions)
   // The last token of the prompt predicts the first of the answer.
   redactions.push_back({{"prediction", "attribution", "federation", "sampler", "constraint"},
                         before(prompt_tokens - 1)});
+  // Guesses repeat what stands in the prompt, wherever they stand themselves.
+  redactions.push_back({.groups = {"drafts"}});
 }
 
 std::string host_name() {
@@ -103,8 +105,8 @@ void LogOptions::add_to(CLI::App& command) {
                   "never write these, with commas: prompt (its tokens and what tells them), or "
                   "whole columns "
                   "of the .vtr log: tokens, text, prediction, routing, norms, digests, "
-                  "router_probs, attribution, sampler, constraint, failures, hidden_states, "
-                  "federation, counters")
+                  "router_probs, attribution, sampler, constraint, failures, drafts, "
+                  "hidden_states, federation, counters")
       ->delimiter(',');
   command
       .add_option("--hidden-states", hidden_states,
@@ -167,7 +169,7 @@ void LogOptions::check_stream() const {
 }
 
 bool tells_of_text(const std::vector<std::string>& columns) {
-  constexpr std::array kColumns{"tokens", "text", "prediction", "constraint", "failures"};
+  constexpr std::array kColumns{"tokens", "text", "prediction", "constraint", "failures", "drafts"};
   return std::ranges::any_of(columns, [&](const std::string& name) {
     return std::ranges::find(kColumns, name) != kColumns.end();
   });

@@ -58,7 +58,10 @@ void RunMemory::add(const vitrine::VtrPage& page) {
   for (const auto& marks : page.layer_marks) bytes_ += sizeof(marks) + bytes_of(marks);
   for (const std::string& piece : page.text) text_bytes_ += piece.size();
   bytes_ += bytes_of(page.text) + bytes_of(page.digests) + bytes_of(page.events) +
-            bytes_of(page.failures);
+            bytes_of(page.failures) + bytes_of(page.drafts);
+  for (const vitrine::DraftedPass& drafts : page.drafts) {
+    bytes_ += bytes_of(drafts.tokens) + bytes_of(drafts.parents) + bytes_of(drafts.accepted);
+  }
   if (text_bytes_ > kRunMemoryMaxTextBytes) {
     refuse(fmt::format("{}: its tokens' text takes more than {} MiB; expected a run's log", path_,
                        kRunMemoryMaxTextBytes / kMiB));

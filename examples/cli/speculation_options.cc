@@ -74,6 +74,8 @@ std::unique_ptr<vitrine::Drafter> make_exit(const std::string& kind, vitrine::St
                   kind, kDraftModel));
 }
 
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 }  // namespace
 
 std::string drafter_forms() {
@@ -180,6 +182,15 @@ void SpeculationArguments::check() const {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> SpeculationArguments::description() const {
+  if (!is_given()) return {};
+  std::vector<std::pair<std::string, std::string>> options = {
+      {"drafter", kind}, {"draft_max", std::to_string(max_drafts)}};
+  if (max_depth > 0) options.emplace_back("draft_depth", std::to_string(max_depth));
+  if (has_gate()) options.emplace_back("draft_threshold", fmt::format("{}", threshold_value_));
+  return options;
+}
+
 std::unique_ptr<vitrine::Drafter> SpeculationArguments::reserve_steps(
     const std::string& model, vitrine::EngineOptions& options) const {
   if (!is_given()) return nullptr;
@@ -266,9 +277,15 @@ std::string speculation_text(const vitrine::SpeculationCounts& counts) {
       counts.drafter, counts.num_accepted_draft_tokens, counts.num_draft_tokens,
       100 * counts.draft_acceptance_rate(), counts.num_spec_steps, counts.num_passes,
       counts.mean_acceptance_length());
-  text += fmt::format("            {} positions thrown away, {} passes in a pause, {:.1f} ms\n",
-                      counts.num_discarded_tokens, counts.num_paused_passes,
-                      1000 * counts.draft_seconds);
+  text += fmt::format("            {} positions thrown away, {} passes in a pause\n",
+                      counts.num_discarded_tokens, counts.num_paused_passes);
+  text += fmt::format(
+      "            {:.1f} ms guessing, {:.1f} ms checking, {:.1f} ms of it what was wrong\n",
+      1000 * counts.draft_seconds, 1000 * counts.verify_seconds, 1000 * counts.rejected_seconds);
+  text += fmt::format(
+      "            memory: {:.1f} MiB weights, {:.1f} MiB keys and values, {:.1f} "
+      "MiB texts\n",
+      mib(counts.memory.weight_bytes), mib(counts.memory.kv_bytes), mib(counts.memory.index_bytes));
   text += "            passes by right guesses:";
   for (size_t right = 0; right < counts.acceptance_histogram.size(); ++right) {
     text += fmt::format(" {}", counts.acceptance_histogram[right]);
@@ -288,6 +305,11 @@ nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts
           {"num_discarded_tokens", counts.num_discarded_tokens},
           {"num_paused_passes", counts.num_paused_passes},
           {"draft_seconds", counts.draft_seconds},
+          {"verify_seconds", counts.verify_seconds},
+          {"rejected_seconds", counts.rejected_seconds},
+          {"draft_weight_bytes", counts.memory.weight_bytes},
+          {"draft_kv_bytes", counts.memory.kv_bytes},
+          {"draft_index_bytes", counts.memory.index_bytes},
           {"problem", counts.problem.empty() ? nlohmann::ordered_json(nullptr)
                                              : nlohmann::ordered_json(counts.problem)}};
 }

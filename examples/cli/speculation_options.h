@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common.h"
@@ -21,6 +22,8 @@ struct SpeculationArguments {
   bool is_given() const { return kind != "off"; }
   /// Refuses options that say how to guess where nobody does.
   void check() const;
+  /// LogHeader::speculation; empty where nobody guesses.
+  std::vector<std::pair<std::string, std::string>> description() const;
   /// Room in a step for drafts, and what draft heads read of the model at that path (empty: of
   /// several); these are opened, else null.
   std::unique_ptr<vitrine::Drafter> reserve_steps(const std::string& model,

@@ -52,9 +52,15 @@ class Speculation(AuditCase):
                                1 + right / counts["num_spec_steps"])
         self.assertAlmostEqual(counts["draft_acceptance_rate"], right / counts["num_draft_tokens"])
         self.assertEqual(counts["num_discarded_tokens"], counts["num_draft_tokens"] - right)
+        self.assertLess(0, counts["verify_seconds"])
+        self.assertLessEqual(counts["rejected_seconds"], counts["verify_seconds"] * 3 / 4 + 1e-9)
+        self.assertGreaterEqual(counts["draft_index_bytes"], 4 * 120)
+        self.assertEqual((counts["draft_weight_bytes"], counts["draft_kv_bytes"]), (0, 0))
         result = self.succeed("generate", MODEL, "-p", PROMPT, "-n", "60", "--summary",
                               "--speculate", "ngram", "--temperature", "0")
         self.assertIn(b"guesses     ngram: ", result.stdout)
+        self.assertIn(b"ms of it what was wrong\n", result.stdout)
+        self.assertIn(b"MiB keys and values", result.stdout)
         self.assertIn(b"; ngram: ", result.stderr)
         self.assertNotIn(b"guess", self.succeed("generate", MODEL, "-p", PROMPT).stderr)
 
@@ -76,6 +82,97 @@ class Speculation(AuditCase):
             self.verify("guessed.vtr")
             self.assertTrue(self.replay("guessed.vtr").startswith("equal: "))
 
+    def log(self, name, *more):
+        """A log with guesses, and what the run told of them."""
+        result = self.generate(name, "--speculate", "ngram", "--temperature", "0", "--json", *more,
+                               tokens=80)
+        counts = json.loads(result.stdout)["speculation"]
+        self.assertGreater(counts["num_accepted_draft_tokens"], 0)
+        self.assertGreater(counts["num_discarded_tokens"], 0)
+        return counts
+
+    def drafts(self, name):
+        """What a log has of guesses: a .json itself, a .vtr in its export."""
+        if name.endswith(".vtr"):
+            log = self.succeed_json("audit", "export", name, "--json")
+        else:
+            log = json.loads((self.folder / name).read_text())
+        return log.get("drafts", [])
+
+    def test_the_log_has_what_was_guessed(self):
+        counts = self.log("run.vtr")
+        self.log("run.json")
+        drafts = self.drafts("run.vtr")
+        self.assertEqual(drafts, self.drafts("run.json"))
+        self.assertEqual(len(drafts), counts["num_spec_steps"])
+        for field, total in (("tokens", "num_draft_tokens"),
+                             ("accepted", "num_accepted_draft_tokens")):
+            self.assertEqual(sum(len(one[field]) for one in drafts), counts[total])
+        discarded = sum(one["discarded"] for one in drafts)
+        self.assertEqual(discarded, counts["num_discarded_tokens"])
+        self.assertIn(f"{discarded} discarded", self.verify("run.vtr"))
+        # The last record of a position is the one that stands.
+        tokens = {record["position"]: record["token"]
+                  for record in json.loads((self.folder / "run.json").read_text())["records"]}
+        for one in drafts:
+            self.assertEqual(one["drafter"], "ngram")
+            self.assertNotIn("parents", one)
+            self.assertEqual(one["accepted"], list(range(len(one["accepted"]))))
+            for place in one["accepted"]:
+                self.assertEqual(one["tokens"][place], tokens[one["position"] + place])
+        for name in ("run.vtr", "run.json"):
+            out = self.succeed("audit", "show", name).stdout.decode()
+            self.assertIn(f"guesses   ngram: {counts['num_accepted_draft_tokens']} of "
+                          f"{counts['num_draft_tokens']} right in {len(drafts)} passes, "
+                          f"{discarded} positions thrown away\n", out)
+            self.assertIn("drafter=ngram", out)
+            self.assertTrue(self.replay(name).startswith("equal: "))
+        right = next(one for one in drafts if one["accepted"])
+        out = self.succeed("audit", "show", "run.vtr", "--position",
+                           right["position"]).stdout.decode()
+        self.assertIn(f"position {right['position']}: guessed by ngram at depth 1: ", out)
+        self.assertIn("(right)\n", out)
+        self.generate("plain.vtr", "--temperature", "0", tokens=80)
+        self.assertEqual(self.drafts("plain.vtr"), [])
+        self.assertNotIn("guess", self.succeed("audit", "show", "plain.vtr").stdout.decode())
+        self.assertIn(b"0 different", self.succeed("audit", "diff", "plain.vtr", "run.vtr").stdout)
+
+    def test_guesses_go_with_the_tokens(self):
+        self.log("run.vtr")
+        for column in ("tokens", "drafts"):
+            self.succeed("audit", "redact", "run.vtr", f"{column}.vtr", "--columns", column)
+            self.verify(f"{column}.vtr")
+            self.assertEqual(self.drafts(f"{column}.vtr"), [])
+        self.log("prompt.vtr", "--redact", "prompt")
+        self.verify("prompt.vtr")
+        self.assertEqual(self.drafts("prompt.vtr"), [])
+        self.succeed("audit", "keygen", "owner")
+        self.log("closed.vtr", "--encrypt-for", "owner.pub")
+        self.assertEqual(self.drafts("closed.vtr"), [])
+        opened = self.succeed_json("audit", "export", "closed.vtr", "--json", "--decrypt", "owner")
+        self.log("same.vtr")
+        self.assertEqual(opened["drafts"], self.drafts("same.vtr"))
+        self.fail_with(2, ["'drafts' without 'tokens'"], "generate", MODEL, "-p", PROMPT,
+                       "--audit", "no.vtr", "--encrypt-for", "owner.pub:drafts")
+
+    def test_forged_guesses_are_refused(self):
+        self.log("run.json")
+        log = json.loads((self.folder / "run.json").read_text())
+        good = {"sequence": 1, "position": 9, "drafter": "ngram", "tokens": [1, 2],
+                "accepted": [0], "discarded": 1}
+        for change in ({"tokens": [-1, 2]}, {"tokens": ["a", 2]}, {"parents": [-1]},
+                       {"parents": [-1, 1]}, {"parents": [-2, 0]}, {"accepted": [2]},
+                       {"accepted": [1.5]}, {"discarded": 3}, {"discarded": -1}, {"drafter": 3},
+                       {"position": "x"}):
+            with self.subTest(change=change):
+                log["drafts"] = [good | change]
+                (self.folder / "bad.json").write_text(json.dumps(log))
+                self.fail_with(2, ["bad.json"], "audit", "show", "bad.json")
+        log["drafts"] = [good]
+        (self.folder / "good.json").write_text(json.dumps(log))
+        self.assertIn("1 of 2 right in 1 passes",
+                      self.succeed("audit", "show", "good.json").stdout.decode())
+
     def test_the_same_table_gives_the_same_passes(self):
         costs = self.succeed("bench", "speculate", MODEL, "--cost", "--json").stdout
         table = json.loads(costs)["costs"]
@@ -85,7 +182,8 @@ class Speculation(AuditCase):
         runs = [self.answer("--speculate", "auto", "--draft-costs", "costs.json")["speculation"]
                 for _ in range(2)]
         for run in runs:
-            run.pop("draft_seconds")
+            for field in ("draft_seconds", "verify_seconds", "rejected_seconds"):
+                run.pop(field)
         self.assertEqual(runs[0], runs[1])
         (self.folder / "dear.json").write_text(json.dumps(
             {"costs": [{"tokens": 1, "seconds": 1}, {"tokens": 2, "seconds": 100}]}))
