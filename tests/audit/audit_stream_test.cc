@@ -44,7 +44,7 @@ Message parse(ByteSpan text) {
   return message;
 }
 
-enum Content : uint64_t { kHead = 1, kStep, kEvent, kLost, kEnd, kFailure };
+enum Content : uint64_t { kHead = 1, kStep, kEvent, kLost, kEnd, kFailure, kDrafts };
 
 /// A receiver that keeps what it gets.
 struct Receiver {
@@ -114,6 +114,35 @@ TEST(AuditStreamTest, FailuresOfAConstraintAreMessages) {
   EXPECT_EQ(count_of(found, 11), 12u);
   EXPECT_EQ(found.bytes.at(10).size(), 2u);
   EXPECT_EQ(found.bytes.at(10)[1].size(), std::string("not UTF-8: \uFFFD").size());
+}
+
+TEST(AuditStreamTest, GuessesAreMessages) {
+  Rng rng(3);
+  const AuditLayout layout = make_layout({{2, 8}}, AuditLevel::kStandard, rng);
+  Receiver receiver;
+  AuditStream stream(some_header(), receiver.send(), {});
+  stream.sink().open(layout, audit_record_bytes(layout, 7, 7));
+  send(stream.sink(), build_step(layout, 0, 1, 0, 3, rng).bytes);
+  stream.sink().on_drafts({.sequence = 7,
+                           .position = 9,
+                           .drafter = "suffix",
+                           .tokens = {0, 300, 5},
+                           .parents = {-1, -1, 1},
+                           .accepted = {1, 2},
+                           .discarded = 1});
+  stream.finish("length");
+  const auto messages = receiver.read();
+  ASSERT_EQ(messages.size(), 4u);
+  ASSERT_EQ(messages[2].first, kDrafts);
+  const Message& found = messages[2].second;
+  EXPECT_EQ(count_of(found, 1), 7u);
+  EXPECT_EQ(count_of(found, 2), 9u);
+  const Bytes& name = found.bytes.at(3)[0];
+  EXPECT_EQ(std::string(name.begin(), name.end()), "suffix");
+  EXPECT_EQ(varints(found, 4), (std::vector<uint64_t>{0, 300, 5}));
+  EXPECT_EQ(varints(found, 5), (std::vector<uint64_t>{0, 0, 2}));
+  EXPECT_EQ(varints(found, 6), (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(count_of(found, 7), 1u);
 }
 
 TEST(AuditStreamTest, OneMessageAStep) {

@@ -72,6 +72,8 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
   header.vocab_size = 300;
   header.hashes = {{"config.json", "ab"}};
   options.overwrite = true;
+  const bool has_drafts = below(2) == 0;
+  if (has_drafts) header.speculation = {{"drafter", "suffix"}};
   VtrLog log(path, header, options, [](int32_t id) { return std::to_string(id); });
   log.sink().open(layout, audit_record_bytes(layout, 8, 8));
   log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
@@ -80,6 +82,13 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
     put(built.bytes, 24, uint64_t{1});
     put(built.bytes, 32, i);
     send(log.sink(), built.bytes);
+    if (!has_drafts || i % 3 != 0) continue;
+    DraftedPass drafts{
+        .sequence = 1, .position = i, .drafter = "suffix", .tokens = {i, 200, 7}, .discarded = 2};
+    if (i % 2 == 0) drafts.parents = {-1, -1, 1};
+    drafts.accepted = {i % 2 == 0 ? 1 : 0};
+    if (i % 2 == 0) drafts.accepted.push_back(2), drafts.discarded = 1;
+    log.sink().on_drafts(drafts);
   }
   log.sink().on_event({AuditEvent::Kind::kForked, 2, 1, 20, 0});
   log.sink().on_event({AuditEvent::Kind::kTruncated, 2, 0, 3, 20});

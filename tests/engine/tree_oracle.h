@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A drafter that knows the answer and guesses trees.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "tests/engine/speculated_answer.h"
+
+namespace vitrine::testing {
+
+/// Knows the answer, and hides it in a tree: at each depth the right token is there with a
+/// probability, at a random place among wrong ones behind nodes that are right or wrong.
+class TreeOracle final : public OracleDrafter {
+ public:
+  TreeOracle(const std::vector<int32_t>& truth, double probability, int32_t vocab)
+      : OracleDrafter(truth, probability, vocab),
+        truth_(truth),
+        right_(probability),
+        vocab_(vocab) {}
+  DraftTextId start(const DraftText& text) override {
+    prompt_ = text.prompt_tokens;
+    return OracleDrafter::start(text);
+  }
+  void commit(DraftTextId text, std::span<const int32_t> tokens) override {
+    length_ += std::ssize(tokens);
+    OracleDrafter::commit(text, tokens);
+  }
+  void truncate(DraftTextId text, int64_t length) override {
+    length_ = length;
+    OracleDrafter::truncate(text, length);
+  }
+  void propose(std::span<DraftProposal> proposals) override {
+    DraftProposal& proposal = proposals[0];
+    if (proposal.parents.empty()) return OracleDrafter::propose(proposals);
+    ++trees;
+    const auto made = static_cast<size_t>(length_ - prompt_);
+    std::vector<int32_t> depth;
+    int32_t true_node = -1, true_depth = 0;
+    while (proposal.count < std::ssize(proposal.tokens)) {
+      const auto at = static_cast<size_t>(proposal.count);
+      int32_t parent = static_cast<int32_t>(random_() % (at + 1)) - 1;
+      int32_t token = static_cast<int32_t>(random_() % static_cast<uint32_t>(vocab_));
+      const size_t next = made + static_cast<size_t>(true_depth);
+      const bool is_right =
+          next < truth_.size() && std::uniform_real_distribution<>()(random_) < right_;
+      if (is_right) parent = true_node, token = truth_[next];
+      const int32_t own_depth = parent < 0 ? 1 : depth[static_cast<size_t>(parent)] + 1;
+      bool is_twin = false;
+      for (size_t i = 0; i < at; ++i) {
+        is_twin |= proposal.parents[i] == parent && proposal.tokens[i] == token;
+      }
+      if (is_twin || own_depth > proposal.max_depth) {
+        if (is_right) true_depth = INT32_MAX / 2;  // it goes no deeper
+        if (++tries_ % 50 == 0) return;
+        continue;
+      }
+      proposal.parents[at] = parent;
+      proposal.tokens[at] = token;
+      depth.push_back(own_depth);
+      if (is_right) true_node = proposal.count, ++true_depth;
+      ++proposal.count;
+    }
+  }
+
+  int64_t trees = 0;
+
+ private:
+  const std::vector<int32_t> truth_;
+  const double right_;
+  const int32_t vocab_;
+  std::mt19937 random_{11};
+  int64_t prompt_ = 0, length_ = 0;
+  int tries_ = 0;
+};
+
+}  // namespace vitrine::testing
