@@ -120,7 +120,8 @@ class EarlyExit final : public Drafter {
     past_ = pool.get(sequence_).length;
     const bool is_whole = pool.first_lagging_layer(sequence_) < 0;
     if (!is_whole || past_ + 1 != std::ssize(text.tokens)) return;
-    const int64_t held = std::ssize(pool.get(sequence_).blocks) * pool.block_size();
+    // Positions of the blocks that the sequence holds, whatever its layers see.
+    const int64_t held = (past_ + pool.block_size() - 1) / pool.block_size() * pool.block_size();
     struct Restored {
       engine::StepRunner& runner;
       SequenceId sequence;
