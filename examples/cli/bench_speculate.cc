@@ -198,6 +198,10 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   options.max_logit_rows = std::min(std::max(arguments.max_drafts + 1, 16), options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, options.max_logit_rows);
   options.audit_mode = vitrine::AuditMode::kNone;
+  for (const std::string& name : arguments.candidates) {
+    const std::vector<int> layers = layers_read_by(name, arguments.model);
+    if (!layers.empty() && !arguments.cost) options.feature_layers = layers;
+  }
   const auto engine = vitrine::Engine::load(arguments.model, options);
   catch_interrupts();
   const vitrine::PassCosts costs = arguments.costs_file.empty()
@@ -276,7 +280,7 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
                         "a JSON string a line, or an object with a string 'prompt'");
   speculate
       ->add_option("--candidates", arguments->candidates,
-                   "who guesses, with commas: ngram, suffix, draft=MODEL, exit=LAYER, "
+                   "who guesses, with commas: ngram, suffix, mtp, draft=MODEL, exit=LAYER, "
                    "hispec=LAYER, auto, or heads as --speculate of generate has them")
       ->delimiter(',')
       ->capture_default_str();

@@ -12,6 +12,7 @@
 #include "vitrine/draft_heads.h"
 #include "vitrine/draft_model.h"
 #include "vitrine/early_exit.h"
+#include "vitrine/mtp.h"
 #include "vitrine/speculate.h"
 
 namespace cli {
@@ -21,7 +22,8 @@ namespace {
 constexpr size_t kMaxCostsBytes = size_t{1} << 20;
 constexpr int kMaxDraftsOption = 64;
 
-constexpr std::string_view kDraftModel = "draft=", kExit = "exit=", kHiSpec = "hispec=";
+constexpr std::string_view kDraftModel = "draft=", kExit = "exit=", kHiSpec = "hispec=",
+                           kMtp = "mtp";
 
 /// The folder of "eagle3=HEADS"; empty for another form.
 std::string heads_of(const std::string& kind) {
@@ -81,7 +83,7 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 std::string drafter_forms() {
   std::string forms;
   for (const std::string& name : vitrine::drafter_names()) forms += name + ", ";
-  forms += fmt::format("{}MODEL, {}LAYER, {}LAYER", kDraftModel, kExit, kHiSpec);
+  forms += fmt::format("{}, {}MODEL, {}LAYER, {}LAYER", kMtp, kDraftModel, kExit, kHiSpec);
   for (const std::string& name : vitrine::draft_head_names()) forms += ", " + name + "=HEADS";
   return forms;
 }
@@ -92,7 +94,7 @@ std::string draft_model_of(const std::string& kind) {
 
 void check_drafter_form(const std::string& kind) {
   const auto names = vitrine::drafter_names();
-  if (!draft_model_of(kind).empty() || !heads_of(kind).empty() || find_exit(kind)) return;
+  if (kind == kMtp || !draft_model_of(kind).empty() || !heads_of(kind).empty() || find_exit(kind)) return;
   if (std::ranges::find(names, kind) != names.end()) return;
   refuse(fmt::format("'{}' is no drafter; expected one of {}, auto, off", kind, drafter_forms()));
 }
@@ -113,9 +115,20 @@ std::unique_ptr<vitrine::Drafter> open_heads_of(const std::string& kind, const s
   return vitrine::make_head_drafter(kind.substr(0, kind.find('=')), heads, model, {layers});
 }
 
+std::vector<int> layers_read_by(const std::string& kind, const std::string& model) {
+  if (kind != kMtp) return {};
+  if (model.empty()) {
+    refuse(
+        "--speculate mtp: the layer guesses for one model, and a federation has several; expected "
+        "ngram, suffix, draft=MODEL or auto");
+  }
+  return {static_cast<int>(vitrine::parse_model_config(open_model(model)).num_layers)};
+}
+
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
                                                   const vitrine::Tokenizer& tokenizer) {
   if (kind == "auto") return vitrine::make_drafter("suffix");
+  if (kind == kMtp) return vitrine::make_mtp_drafter(model.summary().path, model.options());
   if (const auto exit = find_exit(kind)) return make_exit(kind, model, *exit);
   const std::string path = draft_model_of(kind);
   if (path.empty()) return vitrine::make_drafter(kind);
@@ -139,7 +152,8 @@ void SpeculationArguments::add_to(CLI::App& command) {
           "--speculate", kind,
           "guess tokens ahead and check several in a pass, the text stays the same: ngram "
           "(what followed the same piece of the text), suffix (what most often did), "
-          "draft=MODEL (what a smaller model chooses), heads in a folder that were trained for the "
+          "draft=MODEL (what a smaller model chooses), mtp (the layer that the checkpoint brings "
+          "for it), heads in a folder that were trained for the "
           "model (eagle3=HEADS, peagle=HEADS, medusa=HEADS), exit=LAYER (what the model's first "
           "layers choose), hispec=LAYER (half as many, checked by these), auto (suffix, where it "
           "pays), or off")
@@ -200,6 +214,7 @@ std::unique_ptr<vitrine::Drafter> SpeculationArguments::reserve_steps(
                     "expected ngram, suffix, draft=MODEL or auto",
                     kind));
   }
+  options.feature_layers = layers_read_by(kind, model);
   const int most = std::min(max_drafts + 1, options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, most);
   options.max_logit_rows = std::max(options.max_logit_rows, most);

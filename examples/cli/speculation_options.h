@@ -24,8 +24,8 @@ struct SpeculationArguments {
   void check() const;
   /// LogHeader::speculation; empty where nobody guesses.
   std::vector<std::pair<std::string, std::string>> description() const;
-  /// Room in a step for drafts, and what draft heads read of the model at that path (empty: of
-  /// several); these are opened, else null.
+  /// Room in a step for drafts, and what the drafter reads of the model at that path (empty: of
+  /// several); draft heads are opened, else it is null.
   std::unique_ptr<vitrine::Drafter> reserve_steps(const std::string& model,
                                                   vitrine::EngineOptions& options) const;
   /// Makes the drafter where it is null, and measures or reads what passes cost where the gate is
@@ -43,13 +43,15 @@ struct SpeculationArguments {
 
 /// --head-layers.
 void add_head_layers(CLI::App& command, std::vector<int>& layers);
-/// The forms of --speculate, for messages: "ngram, suffix, draft=MODEL, exit=LAYER, …,
+/// The forms of --speculate, for messages: "ngram, suffix, mtp, draft=MODEL, exit=LAYER, …,
 /// eagle3=HEADS".
 std::string drafter_forms();
 /// The path of a draft model in such a form; empty for another one.
 std::string draft_model_of(const std::string& kind);
 /// Refuses what is none of them.
 void check_drafter_form(const std::string& kind);
+/// The layers whose input it reads, of the model at that path.
+std::vector<int> layers_read_by(const std::string& kind, const std::string& model);
 /// Opens the draft heads of a form, for the model at that path; null for another form.
 std::unique_ptr<vitrine::Drafter> open_heads_of(const std::string& kind, const std::string& model,
                                                 const std::vector<int>& layers);

@@ -12,6 +12,7 @@
 #include "engine/read_bandwidth.h"
 #include "engine/worker_pool.h"
 #include "model/weights.h"
+#include "ops/draft_input.h"
 #include "ops/naive_audit.h"
 #include "ops/op.h"
 
@@ -194,13 +195,20 @@ class FusedExecutor final : public Executor {
       std::copy_n(batch.residual, count, residual().data);
       for (int32_t token = 0; token < step_.tokens; ++token) residual().quantize(kernel_, token);
     } else if (!graph_.layers_read_tokens) {
+      if (ops::takes_rows(graph_)) {
+        const ops::RowBuffer& given = scratch_->value(graph_.nodes[0].inputs[0]);
+        std::copy_n(batch.residual, batch.token_ids.size() * static_cast<size_t>(given.width),
+                    given.data);
+      }
       run_ops(0, layer_begins_[0], batch);
     }
     run_ops(layers.begin, layers.end, batch);
     const bool is_last = layers.end == layer_begins_.back();
     if (is_last || step_.rows > 0) run_ops(layer_begins_.back(), first_after_head_, batch);
   }
-  const ops::RowBuffer& residual() { return scratch_->value(graph_.nodes[0].outputs[0]); }
+  const ops::RowBuffer& residual() {
+    return scratch_->value(graph_.nodes[graph_.heads[0].final_norm].inputs[0]);
+  }
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
     for (size_t i = first; i < end; ++i) {

@@ -6,6 +6,7 @@
 #include "engine/model_checks.h"
 #include "engine/step_fit.h"
 #include "engine/step_runner.h"
+#include "ops/draft_input.h"
 
 namespace vitrine::engine {
 
@@ -77,7 +78,8 @@ void StepRunner::check_layers(std::span<const StepInput> inputs,
              std::to_string(layer) + "; expected layers that stand equal");
     }
   }
-  const size_t wanted = layers_.first == 0 ? 0 : tokens * static_cast<size_t>(config_.hidden_size);
+  const bool takes_rows = layers_.first > 0 || ops::takes_rows(graph_);
+  const size_t wanted = takes_rows ? tokens * static_cast<size_t>(config_.hidden_size) : 0;
   if (residual.size() != wanted) {
     refuse("a step from layer " + std::to_string(layers_.first) + " got " +
            std::to_string(residual.size()) + " numbers of the residual stream; expected " +

@@ -13,6 +13,8 @@
 #include "engine/forced_routes.h"
 #include "engine/model_checks.h"
 #include "model/architecture.h"
+#include "model/draft_layer.h"
+#include "ops/draft_input.h"
 
 namespace vitrine::engine {
 
@@ -20,14 +22,27 @@ namespace {
 
 constexpr size_t kMaxBranches = 255;  // of the trees of a step
 
+// Of a draft layer `config` becomes that of a model of this layer alone.
+ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
+                       ModelConfig& config) {
+  if (request.is_draft_layer) {
+    model::DraftLayer layer = model::build_draft_layer(checkpoint, config);
+    config = std::move(layer.config);
+    return std::move(layer.graph);
+  }
+  ops::Graph graph =
+      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  require_no_surplus(checkpoint, config);
+  return graph;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                        const LoadRequest& request)
     : checkpoint_(Checkpoint::open(path)),
       config_(parse_model_config(checkpoint_)),
-      graph_(
-          model::find_architecture(config_.model_type, checkpoint_.config_name()).build(config_)),
+      graph_(build_graph(checkpoint_, request, config_)),
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows)),
@@ -42,11 +57,12 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       next_step_(config_.vocab_size, options_.max_context),
       trees_(pool_) {
   using Reading = LoadRequest::Reading;
-  require_no_surplus(checkpoint_, config_);
   const bool is_fused_cpu =
       options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
   if (!options_.adapters.empty()) adapters_.emplace(options_.adapters, graph_, is_fused_cpu);
-  if (request.reading != Reading::kCheck) report_float_blocks(checkpoint_, options_.strict);
+  if (request.reading != Reading::kCheck && !request.is_draft_layer) {
+    report_float_blocks(checkpoint_, options_.strict);
+  }
   const bool knows_unread = is_fused_cpu && options_.expert_cache_bytes == 0;
   const bool weights_read =
       request.reading == Reading::kLoad || (request.reading == Reading::kDescribe && !knows_unread);
@@ -113,7 +129,7 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
   batch_.first_layer = led_layer > 0 ? led_layer : layers_.first;
   batch_.end_layer = layers_.end;
   batch_.residual = led_layer > 0 ? leads_.rows().residual.data() : residual_;
-  batch_.reads_residual = layers_.end < graph_.num_layers;
+  batch_.reads_residual = layers_.end < graph_.num_layers || ops::takes_rows(graph_);
   const bool forces_routes =
       std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
   for (const StepInput& input : inputs) {

@@ -30,7 +30,8 @@ struct LoadRequest {
   enum class Reading { kCheck, kDescribe, kLoad };
   Reading reading = Reading::kLoad;
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
-  bool record_rows = true;  // false: records say nothing of rows, which somebody else records
+  bool record_rows = true;      // false: records say nothing of rows, which somebody else records
+  bool is_draft_layer = false;  // of the model only the layer that drafts, by step_layers
 };
 
 /// Not thread-safe.

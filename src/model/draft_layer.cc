@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/draft_layer.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "model/architecture.h"
+#include "model/named_vector.h"
+#include "ops/decoder_ops.h"
+#include "ops/draft_input.h"
+
+namespace vitrine::model {
+
+namespace {
+
+using ops::OpNode;
+using ops::ValueId;
+
+constexpr std::array kFamilies = {"deepseek_v3", "glm4_moe",         "glm4_moe_lite",
+                                  "kimi_k2",     "qwen3_5",          "qwen3_5_text",
+                                  "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"};
+
+bool adds_one_to_norms(const ModelConfig& config) {
+  return !config.linear_layers.empty() && config.linear_layout == LinearLayout::kPublished;
+}
+
+/// What a checkpoint calls the parts.
+struct DraftNames {
+  std::string layer;   // before the names of the decoder layer's tensors
+  std::string joined;  // the matrix [hidden, 2 * hidden]
+  std::string token_norm, stream_norm, final_norm;
+  std::string table, head;  // empty: they have none of their own
+};
+
+DraftNames names_of(const ModelConfig& config) {
+  if (adds_one_to_norms(config)) {  // folders of Qwen3-Next and Qwen3.5
+    return {"mtp.layers.0.",
+            "mtp.fc",
+            one_plus("mtp.pre_fc_norm_embedding.weight"),
+            one_plus("mtp.pre_fc_norm_hidden.weight"),
+            one_plus("mtp.norm.weight"),
+            "",
+            ""};
+  }
+  const std::string layer = "model.layers." + std::to_string(config.num_layers) + ".";
+  return {layer,
+          layer + "eh_proj",
+          layer + "enorm.weight",
+          layer + "hnorm.weight",
+          layer + "shared_head.norm.weight",
+          layer + "embed_tokens",
+          layer + "shared_head.head"};
+}
+
+bool has_matrix(const Checkpoint& checkpoint, const std::string& module) {
+  return !module.empty() && (checkpoint.find(module + ".weight") != nullptr ||
+                             checkpoint.find_quantized(module) != nullptr);
+}
+
+/// Replaces an op's parameters where they are of this kind.
+template <typename Parameters, typename Edit>
+void edit(OpNode& node, const Edit& change) {
+  const auto* found = dynamic_cast<const Parameters*>(node.parameters.get());
+  if (found == nullptr) return;
+  auto changed = std::make_shared<Parameters>(*found);
+  change(*changed);
+  node.parameters = std::move(changed);
+}
+
+/// Puts one beginning of tensors' names in place of another in all that an op of a layer reads.
+class LayerRenamer {
+ public:
+  LayerRenamer(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
+
+  void rename(OpNode& node) const {
+    edit<ops::NormParameters>(node, [&](auto& own) { put(own.weight); });
+    edit<ops::QkvParameters>(node, [&](auto& own) {
+      for (std::string& name : own.matrices) put(name);
+      for (std::string& name : own.biases) put(name);
+    });
+    edit<ops::AttentionParameters>(node, [&](auto& own) {
+      put(own.query_norm);
+      put(own.key_norm);
+    });
+    edit<ops::ProjectParameters>(node, [&](auto& own) {
+      put(own.matrix);
+      put(own.bias);
+    });
+    edit<ops::DenseParameters>(node, [&](auto& own) {
+      put(own.gate);
+      put(own.up);
+      put(own.down);
+    });
+    edit<ops::RouterParameters>(node, [&](auto& own) { put(own.matrix); });
+    edit<ops::ExpertsParameters>(node, [&](auto& own) { put(own.prefix); });
+    edit<ops::CombineParameters>(node, [&](auto& own) { put(own.shared_gate); });
+  }
+
+ private:
+  void put(std::string& name) const {
+    const size_t at = name.find(from_);
+    if (at != std::string::npos) name.replace(at, from_.size(), to_);
+  }
+
+  std::string from_, to_;
+};
+
+void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,
+                         const DraftNames& names) {
+  if (std::ranges::find(kFamilies, config.model_type) == kFamilies.end()) {
+    std::string known;
+    for (const char* family : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family);
+    throw Error(ErrorKind::kUnsupported,
+                checkpoint.config_name() + ": field 'model_type' is '" + config.model_type +
+                    "', of which no layer that drafts (MTP) is known; expected one of " + known);
+  }
+  if (has_matrix(checkpoint, names.joined) || config.num_draft_layers > 0) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              checkpoint.path() + ": the checkpoint has no layer that drafts (MTP); expected '" +
+                  checkpoint.name_in_file(names.joined + ".weight") + "', or another drafter");
+}
+
+}  // namespace
+
+bool feeds_normed_rows(const ModelConfig& config) { return config.model_type.starts_with("qwen"); }
+
+std::string final_norm_of(const ModelConfig& config) {
+  const std::string name = "model.norm.weight";
+  return adds_one_to_norms(config) ? one_plus(name) : name;
+}
+
+DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const DraftNames names = names_of(config);
+  require_draft_layer(checkpoint, config, names);
+  const auto layer = static_cast<int>(config.num_layers);
+  ModelConfig whole = config;  // the layer as one more of the model's, with keys and values
+  ++whole.num_layers;
+  if (!whole.linear_layers.empty()) whole.linear_layers.push_back(false);
+  if (!whole.windows.empty()) whole.windows.push_back(0);
+  ops::Graph all = find_architecture(config.model_type, checkpoint.config_name()).build(whole);
+
+  DraftLayer result{config, {}};
+  ModelConfig& own = result.config;
+  own.num_layers = 1;
+  own.num_draft_layers = 0;
+  own.linear_layers.clear();
+  own.windows.clear();
+  own.mlp_only_layers.clear();
+
+  const ops::GraphHead last = all.heads.at(0);
+  const std::vector<OpNode> nodes = std::exchange(all.nodes, {});
+  ops::Graph& graph = result.graph = std::move(all);
+  graph.num_layers = 1;
+  graph.state_floats.clear();
+  const ValueId stream = nodes[last.final_norm].inputs.at(0);
+  const ValueId given = graph.add_value("given", config.hidden_size);
+  const ValueId joined = graph.add_value("joined", 2 * config.hidden_size);
+  ops::DraftInputParameters input;
+  input.table = has_matrix(checkpoint, names.table) ? names.table : "model.embed_tokens";
+  input.token_norm = names.token_norm;
+  input.stream_norm = names.stream_norm;
+  input.eps = config.rms_norm_eps;
+  graph.add(ops::kDraftInput, -1, {given}, {joined}, std::move(input));
+  ops::ProjectParameters project;
+  project.matrix = names.joined;
+  project.adds_to_residual = false;
+  project.takes_adapters = false;
+  graph.add("project", -1, {joined}, {stream}, std::move(project));
+
+  const LayerRenamer renamer("model.layers." + std::to_string(layer) + ".", names.layer);
+  for (OpNode node : nodes) {
+    if (node.layer != layer) continue;
+    node.layer = 0;
+    renamer.rename(node);
+    graph.nodes.push_back(std::move(node));
+  }
+  OpNode norm = nodes[last.final_norm], head = nodes[last.node];
+  edit<ops::NormParameters>(norm, [&](auto& parameters) { parameters.weight = names.final_norm; });
+  if (has_matrix(checkpoint, names.head)) {
+    edit<ops::HeadParameters>(head, [&](auto& parameters) { parameters.matrix = names.head; });
+  }
+  graph.nodes.push_back(std::move(norm));
+  graph.nodes.push_back(std::move(head));
+  graph.heads = {{graph.nodes.size() - 1, last.input, graph.nodes.size() - 2}};
+  return result;
+}
+
+}  // namespace vitrine::model

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a layer that only drafts reads in place of a layer below it.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "ops/graph.h"
+
+namespace vitrine::ops {
+
+/// token ids, rows that the step is given [hidden] -> joined [2 * hidden]: a token's embedding and,
+/// behind it, what a model computed at the token before, each normed.
+struct DraftInputParameters final : OpParameters {
+  std::string table;                    // [vocabulary, hidden]
+  std::string token_norm, stream_norm;  // [hidden]
+  double eps = 0;                       // of both
+};
+
+inline constexpr const char* kDraftInput = "draft_input";
+
+/// Whether a step of the graph begins with rows that it is given.
+inline bool takes_rows(const Graph& graph) { return graph.nodes.front().type == kDraftInput; }
+
+}  // namespace vitrine::ops

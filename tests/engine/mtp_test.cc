@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layer that a checkpoint brings for drafts guesses, and the answer stays the same.
+#include "vitrine/mtp.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/model_fixture.h"
+#include "tests/engine/speculated_answer.h"
+
+namespace vitrine::testing {
+namespace {
+
+// An oracle with a layer for drafts, which is a copy of one of its own.
+struct MtpModel {
+  std::string oracle, from, layer, joined, token_norm, state_norm, final_norm;
+  float norm;  // a norm's weight that is 1
+};
+const std::vector<MtpModel>& mtp_models() {
+  static const std::vector<MtpModel> all = {
+      {"deepseek_v3", "model.layers.2.", "model.layers.3.", "model.layers.3.eh_proj.weight",
+       "model.layers.3.enorm.weight", "model.layers.3.hnorm.weight",
+       "model.layers.3.shared_head.norm.weight", 1.0F},
+      {"qwen3_next", "model.layers.4.", "mtp.layers.0.", "mtp.fc.weight",
+       "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.norm.weight",
+       0.0F},
+  };
+  return all;
+}
+
+// Writes it. `is_simple`: attention and blocks add nothing, so that a token alone says what follows
+// it, and the layer, which lets its embedding through, knows that, too.
+class MtpFolder {
+ public:
+  MtpFolder(const MtpModel& model, bool is_simple) {
+    const Checkpoint source = Checkpoint::open(oracle_folder(model.oracle));
+    auto config = nlohmann::json::parse(source.config_json());
+    if (model.joined.starts_with("model.")) config["num_nextn_predict_layers"] = 1;
+    config["dtype"] = "float32";
+    write_bytes(folder_ / "config.json", config.dump());
+    const auto hidden = config.at("hidden_size").get<size_t>();
+    std::map<std::string, std::pair<std::vector<int64_t>, std::vector<float>>> tensors;
+    for (const TensorInfo& info : source.tensors()) {
+      std::vector<float> values = source.read_f32(info);
+      const bool is_output = info.name.ends_with("o_proj.weight") ||
+                             info.name.ends_with("out_proj.weight") ||
+                             info.name.ends_with("down_proj.weight");
+      if (is_simple && is_output) std::ranges::fill(values, 0.0F);
+      if (info.name.starts_with(model.from)) {
+        tensors[model.layer + info.name.substr(model.from.size())] = {info.shape, values};
+      }
+      tensors[info.name] = {info.shape, std::move(values)};
+    }
+    const auto size = static_cast<int64_t>(hidden);
+    std::vector<float> joined(2 * hidden * hidden);
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal(0.0F, 0.15F);
+    for (float& value : joined) value = is_simple ? 0.0F : normal(random);
+    for (size_t i = 0; i < hidden; ++i) joined[i * 2 * hidden + i] += 1.0F;
+    tensors[model.joined] = {{size, 2 * size}, joined};
+    tensors[model.token_norm] = {{size}, std::vector<float>(hidden, model.norm)};
+    tensors[model.state_norm] = {{size}, std::vector<float>(hidden, model.norm)};
+    tensors[model.final_norm] = tensors.at("model.norm.weight");
+    SafetensorsWriter writer(folder_ / "model.safetensors");
+    for (const auto& [name, tensor] : tensors) writer.declare(name, DType::kF32, tensor.first);
+    writer.begin();
+    for (const auto& [name, tensor] : tensors) {
+      writer.write(name, std::as_bytes(std::span(tensor.second)));
+    }
+    writer.finish();
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+std::unique_ptr<Engine> load(const std::string& path, int sequences = 1) {
+  EngineOptions options;
+  options.threads = 2;
+  options.max_context = 200;
+  options.max_sequences = sequences;
+  options.max_logit_rows = 16;
+  options.max_step_tokens = 24;
+  options.keep_logits = true;
+  options.feature_layers = {
+      static_cast<int>(parse_model_config(Checkpoint::open(path)).num_layers)};
+  return Engine::load(path, options);
+}
+
+AskedAnswer ask(const SamplerOptions& sampler) {
+  AskedAnswer asked;
+  for (int32_t i = 0; i < 83; ++i) asked.prompt.push_back((41 * i * i + 7 * i + 3) % 250 + 2);
+  asked.options.sampler = sampler;
+  asked.options.max_new_tokens = 60;
+  asked.options.ignore_end_of_text = true;
+  asked.options.logprobs = 1;
+  return asked;
+}
+
+TEST(Mtp, AnswersAreThoseWithout) {
+  for (const MtpModel& model : mtp_models()) {
+    for (const bool is_simple : {false, true}) {
+      SCOPED_TRACE(model.oracle + (is_simple ? ", simple" : ""));
+      const MtpFolder folder(model, is_simple);
+      const auto engine = load(folder.path());
+      const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+      EXPECT_EQ(drafter->name(), "mtp");
+      for (const auto& [name, sampler] : all_samplers()) {
+        SCOPED_TRACE(name);
+        const AskedAnswer asked = ask(sampler);
+        const ToldAnswer plain = make_answer(*engine, asked);
+        const ToldAnswer found =
+            make_answer(*engine, asked, {.drafter = drafter.get(), .max_drafts = 5});
+        expect_same_answer(plain, found);
+        const SpeculationCounts& counts = found.result.speculation;
+        EXPECT_EQ(counts.problem, "");
+        EXPECT_GT(counts.num_draft_tokens, 20);
+        if (!is_simple || name != "greedy") continue;
+        EXPECT_EQ(counts.num_accepted_draft_tokens, counts.num_draft_tokens);
+        EXPECT_GT(counts.mean_acceptance_length(), 4.0);
+      }
+    }
+  }
+}
+
+TEST(Mtp, TreesAreChainsAndTheGateMayPause) {
+  const MtpFolder folder(mtp_models()[0], /*is_simple=*/false);
+  const auto engine = load(folder.path());
+  const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+  AskedAnswer asked = ask(all_samplers()[0].second);
+  asked.options.max_new_tokens = 110;
+  const ToldAnswer plain = make_answer(*engine, asked);
+  const ToldAnswer tree =
+      make_answer(*engine, asked, {.drafter = drafter.get(), .max_drafts = 6, .max_depth = 3});
+  expect_same_answer(plain, tree);
+  EXPECT_EQ(tree.result.speculation.problem, "");
+  EXPECT_EQ(tree.result.speculation.acceptance_histogram.size(), 7U);
+  // Passes that cost as much as their tokens: guesses never pay. What waits meanwhile is taken in.
+  const PassCosts costs({{1, 1.0}, {8, 8.0}});
+  const ToldAnswer paused =
+      make_answer(*engine, asked, {.drafter = drafter.get(), .max_drafts = 6, .costs = costs});
+  expect_same_answer(plain, paused);
+  EXPECT_EQ(paused.result.speculation.problem, "");
+  EXPECT_GT(paused.result.speculation.num_paused_passes, 64);
+}
+
+TEST(Mtp, FollowsSeveralAnswersAtOnceAndGivesTheirSequencesBack) {
+  const MtpFolder folder(mtp_models()[1], /*is_simple=*/true);
+  const auto engine = load(folder.path(), 3);
+  const AskedAnswer asked = ask(all_samplers()[0].second);
+  const std::vector<int32_t> truth = make_answer(*engine, asked).result.tokens;
+  const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+  for (int round = 0; round < 3; ++round) {  // more texts in all than it may follow at once
+    GenerateOptions generation = asked.options;
+    generation.speculation = {.drafter = drafter.get(), .max_drafts = 4};
+    std::vector<Generation> answers;
+    for (int i = 0; i < 3; ++i) answers.emplace_back(*engine, asked.prompt, generation);
+    int64_t passes = 0;
+    const auto is_open = [](const Generation& one) { return !one.finished(); };
+    for (; std::ranges::any_of(answers, is_open); ++passes) {
+      std::vector<Generation*> open;
+      for (Generation& one : answers) {
+        if (!one.finished()) open.push_back(&one);
+      }
+      Generation::draft(open);
+      std::vector<StepInput> inputs;
+      for (Generation* one : open) inputs.push_back(one->next_input(8, 5));
+      std::span<const StepOutput> outputs = engine->step(inputs);
+      for (size_t i = 0; i < open.size(); ++i) {
+        const size_t rows = inputs[i].rows == StepInput::Rows::kNone
+                                ? 0
+                                : static_cast<size_t>(inputs[i].num_drafts) + 1;
+        open[i]->accept(outputs.first(rows));
+        outputs = outputs.subspan(rows);
+      }
+    }
+    EXPECT_LT(passes, 40);
+    for (Generation& one : answers) {
+      const GenerateResult result = one.take_result();
+      EXPECT_EQ(result.tokens, truth);
+      EXPECT_EQ(result.speculation.problem, "");
+      EXPECT_GT(result.speculation.num_accepted_draft_tokens, 30);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::testing
