@@ -67,11 +67,14 @@ class ConfigWriter {
     }
     hidden_ = metadata_.required_integer(key("embedding_length"), 1, kMaxWidth);
     layers_ = metadata_.required_integer(key("block_count"), 1, kMaxLayers);
-    layers_ -= metadata_.integer(key("nextn_predict_layers"), 0, layers_ - 1).value_or(0);
+    const int64_t draft_layers =
+        metadata_.integer(key("nextn_predict_layers"), 0, layers_ - 1).value_or(0);
+    layers_ -= draft_layers;
     context_ = metadata_.required_integer(key("context_length"), 1, kMaxPositions);
     config_["vocab_size"] = embedding->shape[0];
     config_["hidden_size"] = hidden_;
     config_["num_hidden_layers"] = layers_;
+    if (draft_layers > 0) config_["num_nextn_predict_layers"] = draft_layers;
     config_["max_position_embeddings"] = context_;
     const std::string epsilon = key("attention.layer_norm_rms_epsilon");
     const auto value = metadata_.number(epsilon, 1e-30, 1.0);

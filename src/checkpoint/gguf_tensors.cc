@@ -38,6 +38,15 @@ constexpr std::array kLatentNames = {
     GgufName{"attn_k_b", "self_attn.k_b_proj"},
     GgufName{"attn_v_b", "self_attn.v_b_proj"},
 };
+/// Of a layer that drafts, beside what a layer has.
+constexpr std::array kDraftNames = {
+    GgufName{"nextn.eh_proj", "eh_proj"},
+    GgufName{"nextn.enorm", "enorm"},
+    GgufName{"nextn.hnorm", "hnorm"},
+    GgufName{"nextn.shared_head_norm", "shared_head.norm"},
+    GgufName{"nextn.shared_head_head", "shared_head.head"},
+    GgufName{"nextn.embed_tokens", "embed_tokens"},
+};
 /// Their last norm is named for the embedding.
 constexpr std::string_view kEmbeddingNorm = "token_embd_norm.weight";
 /// Behind GgufArchitecture::shared_block.
@@ -96,9 +105,13 @@ class TensorMapper {
                      "; expected layers below the " + std::to_string(layers_) + " of '" +
                      std::string(architecture_.name) + ".block_count'");
     }
-    if (layer >= layers_ - further_layers_) return;  // of a head that drafts
-    map_layer(info, "model.layers." + std::to_string(layer) + ".",
-              std::string(parsed.ptr + 1, end));
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const std::string part(parsed.ptr + 1, end);
+    for (const GgufName& own : kDraftNames) {
+      if (layer < layers_ - further_layers_ || part != std::string(own.gguf) + ".weight") continue;
+      return add(info, prefix + std::string(own.module) + ".weight");
+    }
+    map_layer(info, prefix, part);
   }
 
   std::vector<TensorInfo> take() { return std::move(result_); }
@@ -292,6 +305,9 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
   const auto named = [&](std::string_view base) {
     return "blk." + layer + "." + std::string(base) + std::string(name.substr(end));
   };
+  for (const GgufName& part : kDraftNames) {
+    if (module == part.module) return named(part.gguf);
+  }
   if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
   if (architecture.has_post_norm && module == "post_attention_layernorm") {
     return named("post_attention_norm");

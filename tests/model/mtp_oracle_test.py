@@ -28,6 +28,21 @@ MTP_LINES, ORACLES = (pathlib.Path(argument).resolve() for argument in sys.argv[
 TOKENS = [(37 * i * i + 11 * i + 5) % 151 for i in range(90)]
 CUTS = [2, 3, 9, 10, 76, 90]
 LIMIT = 1e-4
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vitrine"
+CONVERTERS = sorted(CACHE.glob("peers/*/vendor/llama.cpp/convert_hf_to_gguf.py"))
+# The converter without a vocabulary, which it has no option for.
+WITHOUT_VOCABULARY = """
+import pathlib, runpy, sys
+script = pathlib.Path(sys.argv[1])
+sys.path[:0] = [str(script.parent), str(script.parent / "gguf-py")]
+from conversion import base, glm, qwen
+for module in (glm, qwen):
+    for part in vars(module).values():
+        if isinstance(part, type) and issubclass(part, base.TextModel):
+            part.set_vocab = base.TextModel._set_vocab_none
+sys.argv = sys.argv[1:]
+runpy.run_path(str(script), run_name="__main__")
+"""
 
 
 def lines(model, tokens=TOKENS, cuts=CUTS, guesses=4):
@@ -57,6 +72,20 @@ class MtpOracleTest(unittest.TestCase):
             with self.subTest(name):
                 folder = self.path / name
                 self.fits(write_mtp_model(folder, name), folder)
+
+    @unittest.skipUnless(CONVERTERS, "llama.cpp's source package is not there; bench/peers unpacks it")
+    def test_gguf_files_of_llama_cpps_converter(self):
+        for name in ("glm4_moe", "qwen3_5", "qwen3_5_moe"):
+            folder = self.path / name
+            form = write_mtp_model(folder, name)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, "mtp_num_hidden_layers": 1}))
+            file = self.path / f"{name}.gguf"
+            subprocess.run([sys.executable, "-c", WITHOUT_VOCABULARY, str(CONVERTERS[-1]), str(folder),
+                            "--outfile", str(file), "--outtype", "f32"],
+                           capture_output=True, timeout=120, check=True)
+            with self.subTest(name):
+                self.fits(form, file)
 
     def test_a_head_of_its_own(self):
         form = write_mtp_model(self.path, "deepseek_v3", own_head=True)
