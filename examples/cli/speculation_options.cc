@@ -94,7 +94,8 @@ std::string draft_model_of(const std::string& kind) {
 
 void check_drafter_form(const std::string& kind) {
   const auto names = vitrine::drafter_names();
-  if (kind == kMtp || !draft_model_of(kind).empty() || !heads_of(kind).empty() || find_exit(kind)) return;
+  if (kind == kMtp || !draft_model_of(kind).empty() || !heads_of(kind).empty() || find_exit(kind))
+    return;
   if (std::ranges::find(names, kind) != names.end()) return;
   refuse(fmt::format("'{}' is no drafter; expected one of {}, auto, off", kind, drafter_forms()));
 }
