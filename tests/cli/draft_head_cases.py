@@ -2,12 +2,14 @@
 """generate --speculate with heads in a folder, and bench speculate with them."""
 
 import json
+import pathlib
 import struct
 
 from federation_cases import FederationCase
 from tool import MODEL, PROMPT, AuditCase
 
 HIDDEN, DEPTH = 512, 4
+SHIPPED = pathlib.Path(MODEL).parent / "fractalmoe-30m-eagle3"
 
 
 def write_heads(folder, **fields):
@@ -25,9 +27,9 @@ def write_heads(folder, **fields):
 
 
 class DraftHeads(AuditCase):
-    def answer(self, *arguments):
-        answer = self.succeed_json("generate", MODEL, "-p", PROMPT, "-n", "60", "-s", "5", "--json",
-                                   "--ignore-end-of-text", *arguments)
+    def answer(self, *arguments, tokens=60):
+        answer = self.succeed_json("generate", MODEL, "-p", PROMPT, "-n", tokens, "-s", "5",
+                                   "--json", "--ignore-end-of-text", *arguments)
         counts = answer.pop("speculation", None)
         for field in ("timings", "tokens_per_second"):
             answer.pop(field, None)
@@ -46,6 +48,20 @@ class DraftHeads(AuditCase):
                     self.assertIsNone(counts["problem"])
                     self.assertEqual(counts["drafter"], "medusa")
                     self.assertGreater(counts["num_draft_tokens"], 0)
+
+    def test_shipped_heads(self):
+        """Answers with the heads of the shipped model are those without, and greedily more than
+        0.3 of first guesses are right."""
+        heads = f"eagle3={SHIPPED}"
+        for arguments in (("--temperature", "0"), ("--temperature", "0.7"),
+                          ("--temperature", "1", "--n-best", "2")):
+            with self.subTest(arguments=arguments):
+                plain, _ = self.answer(*arguments, tokens=200)
+                found, counts = self.answer("--speculate", heads, *arguments, tokens=200)
+                self.assertEqual(found, plain)
+                self.assertEqual((counts["drafter"], counts["problem"]), ("eagle3", None))
+                right = 1 - counts["acceptance_histogram"][0] / counts["num_spec_steps"]
+                self.assertGreater(right, 0.3 if arguments[1] == "0" else 0.05)
 
     def test_the_log_is_the_one_without(self):
         heads = write_heads(self.folder / "heads")
