@@ -8,7 +8,7 @@
 namespace vitrine::checkpoint {
 
 /// How the text is cut before byte-level BPE, and what else comes with the name.
-struct GgufPreTokenizer {
+struct GgufPreTokenizer {  // NOLINT(bugprone-exception-escape): its Json throws none
   std::string_view name;
   bool normalizes_nfc = false;
   bool ignores_merges = false;  ///< a word that is a token is that token

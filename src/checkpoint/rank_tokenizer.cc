@@ -44,7 +44,7 @@ struct SpecialToken {
   bool is_special = true;  ///< Decoding may leave it out.
 };
 
-struct RankedVocabulary {
+struct RankedVocabulary {  // NOLINT(bugprone-exception-escape): its Json throws none
   std::string file;
   std::vector<std::string> tokens;  ///< Bytes, by rank.
   int64_t first_id = 0;             ///< Of rank 0.
@@ -380,7 +380,7 @@ RankedVocabulary read_tiktoken(const std::string& path) {
 
 std::string find_rank_tokenizer(const std::string& folder) {
   for (const std::string_view name : {kTekken, kTiktoken}) {
-    const std::string path = folder + "/" + std::string(name);
+    std::string path = folder + "/" + std::string(name);
     if (file_exists(path)) return path;
   }
   return {};

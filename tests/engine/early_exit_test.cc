@@ -232,7 +232,7 @@ TEST(EarlyExit, OfSeveralAnswersIsOneStep) {
   std::vector<AskedAnswer> asked;
   for (int i = 0; i < 3; ++i) {
     asked.push_back(ask(*engine, "several", all_samplers()[static_cast<size_t>(i)].second, 30));
-    asked.back().prompt.resize(static_cast<size_t>(11 + 4 * i));
+    asked.back().prompt.resize(11 + 4 * static_cast<size_t>(i));
   }
   const auto drafter = make_early_exit(*engine, {2});
   std::vector<Generation> answers;
@@ -249,6 +249,7 @@ TEST(EarlyExit, OfSeveralAnswersIsOneStep) {
     if (open.empty()) break;
     Generation::draft(open);
     std::vector<StepInput> inputs;
+    inputs.reserve(open.size());
     for (Generation* one : open) inputs.push_back(one->next_input(10, 5));
     std::span<const StepOutput> outputs = engine->step(inputs);
     for (size_t i = 0; i < open.size(); ++i) {
@@ -357,7 +358,7 @@ TEST_F(GuessedText, BringsNothingToASequenceThatStandsElsewhere) {
 TEST(EarlyExitErrors, SayWhatWasExpected) {
   const auto engine = Engine::load(shipped_model(), test_options());
   const auto refused = [&](const Engine& of, const EarlyExitOptions& exit) {
-    const Error error = error_of([&] { make_early_exit(const_cast<Engine&>(of), exit); });
+    Error error = error_of([&] { make_early_exit(const_cast<Engine&>(of), exit); });
     EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
     return error;
   };

@@ -251,6 +251,7 @@ TEST(WindowSteps, TokensWithForcedRoutesAreNotRunAgain) {
   const auto engine = Engine::load(folder.path(), window_options(16));
   const std::vector<int32_t> ids = prompt_ids(kTokens, engine->summary().vocab_size);
   std::vector<ForcedRoute> routes;
+  routes.reserve(static_cast<size_t>(engine->summary().num_experts_per_token));
   for (int32_t slot = 0; slot < engine->summary().num_experts_per_token; ++slot) {
     routes.push_back({0, 0, slot});
   }
