@@ -69,7 +69,7 @@ class Comparison {
              right.routes[slot].weight);
     }
     marks("experts or their weights", left_mark.routes, right_mark.routes);
-    // Of routers that have scores, in logs that tell them.
+    // This stands for routers that have scores, in logs that tell them.
     for (size_t slot = 0; slot < std::min(left.selection.size(), right.selection.size()); ++slot) {
       const int32_t expert = left.routes[slot].expert;
       values(fmt::format("score of expert {}", expert), left.selection[slot].score,

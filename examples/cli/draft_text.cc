@@ -10,7 +10,7 @@ namespace cli {
 
 namespace {
 
-// Where a guess stands behind the last known token, from 1.
+// Returns how far behind the last known token a guess stands, from 1.
 int64_t depth_of(const vitrine::DraftedPass& drafts, size_t guess) {
   if (drafts.parents.empty()) return static_cast<int64_t>(guess) + 1;
   int64_t depth = 1;

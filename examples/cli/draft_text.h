@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a log tells of guesses, in words.
+// Says in words what a log tells of guesses.
 #pragma once
 
 #include <string>

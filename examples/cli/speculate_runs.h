@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `bench speculate` asks for, and what came of each candidate.
+// This says what `bench speculate` asks for, and what came of each candidate.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ struct AnswerKind {
 };
 /// "greedy", "sampled", "penalties", "schema".
 std::vector<std::string> answer_kind_names();
-/// Of these names, or of a temperature where there are none.
+/// Returns the kinds of these names, or that of a temperature where there are none.
 std::vector<AnswerKind> answer_kinds(const std::vector<std::string>& names, float temperature);
 
 /// Sums up a candidate over the answers of one kind.
@@ -59,7 +59,7 @@ std::string speculate_table(const BenchSpeculateArguments& arguments,
                             const std::vector<CandidateRuns>& all);
 nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments,
                                         const std::vector<CandidateRuns>& all);
-/// What a candidate is worth at each temperature, predicted and measured.
+/// Prints what a candidate is worth at each temperature, predicted and measured.
 std::string selection_table(const BenchSpeculateArguments& arguments,
                             const std::vector<DraftCandidate>& candidates,
                             const std::vector<CandidateRuns>& all, const vitrine::PassCosts& costs);

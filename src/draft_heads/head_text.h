@@ -4,9 +4,9 @@
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/draft_text_table.h"
 #include "draft_heads/feature_window.h"
 #include "vitrine/drafter.h"
 
@@ -17,11 +17,7 @@ struct HeadText {
   /// Throws kInvalidArgument for a text without room.
   HeadText(const DraftText& about, int64_t width, int64_t window)
       : features(width, window, about.prompt_tokens) {
-    if (about.max_tokens < 1 || about.prompt_tokens < 0) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a text of at most " + std::to_string(about.max_tokens) +
-                      " tokens was given to a drafter; expected at least 1");
-    }
+    core::require_draft_room(about);
     tokens.reserve(static_cast<size_t>(about.max_tokens));
   }
   HeadText(const HeadText& other) : tokens(), features(other.features) {
@@ -45,48 +41,28 @@ struct HeadText {
 template <typename Text>
 class HeadTexts {
  public:
-  DraftTextId add(std::unique_ptr<Text> text) {
-    texts_[++last_] = std::move(text);
-    return last_;
-  }
-  Text& get(DraftTextId text) const {
-    const auto found = texts_.find(text);
-    if (found == texts_.end()) {
-      throw Error(ErrorKind::kInvalidArgument, "a drafter follows no text " + std::to_string(text) +
-                                                   "; expected one that start() gave");
-    }
-    return *found->second;
-  }
-  DraftTextId fork(DraftTextId text) { return add(std::make_unique<Text>(get(text))); }
+  DraftTextId add(std::unique_ptr<Text> text) { return texts_.add(std::move(text)); }
+  Text& get(DraftTextId text) const { return texts_.get(text); }
+  DraftTextId fork(DraftTextId text) { return texts_.fork(text); }
   void release(DraftTextId text) { texts_.erase(text); }
 
   void commit(DraftTextId text, std::span<const int32_t> added) {
     std::vector<int32_t>& tokens = get(text).tokens;
-    if (added.size() > tokens.capacity() - tokens.size()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "text " + std::to_string(text) + " of a drafter has outgrown the " +
-                      std::to_string(tokens.capacity()) +
-                      " tokens that it has room for; expected DraftText::max_tokens at most");
-    }
+    core::require_draft_fits(text, std::ssize(added), std::ssize(tokens),
+                             static_cast<int64_t>(tokens.capacity()));
     tokens.insert(tokens.end(), added.begin(), added.end());
   }
   /// The text, cut.
   Text& truncate(DraftTextId text, int64_t length) {
     Text& cut = get(text);
-    if (length < 0 || length > cut.length()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "text " + std::to_string(text) + " of a drafter was to be cut to " +
-                      std::to_string(length) + " tokens; expected 0 to " +
-                      std::to_string(cut.length()) + ", which it has");
-    }
+    core::require_draft_cut(text, length, cut.length());
     cut.tokens.resize(static_cast<size_t>(length));
     cut.features.truncate(length);
     return cut;
   }
 
  private:
-  DraftTextId last_ = 0;
-  std::unordered_map<DraftTextId, std::unique_ptr<Text>> texts_;
+  core::DraftTextTable<Text> texts_;
 };
 
 /// How many rows of `width` numbers there are. Throws kInvalidArgument for a part of one.

@@ -2,10 +2,11 @@
 #include "vitrine/draft_model.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/draft_text_table.h"
 #include "engine/draft_spelling.h"
 
 namespace vitrine {
@@ -22,29 +23,29 @@ struct ModelText {
 
 class DraftModel final : public Drafter {
  public:
-  DraftModel(Model draft, const Tokenizer& target)
+  DraftModel(Model draft, const Tokenizer& target, bool is_same_vocabulary)
       : model_(std::move(draft)),
-        spellings_(model_.tokenizer(), target,
-                   {compare_vocabularies(model_.tokenizer(), target).is_same,
-                    model_.summary().vocab_size}) {}
+        spellings_(model_.tokenizer(), target, {is_same_vocabulary, model_.summary().vocab_size}) {}
 
   std::string_view name() const override { return "draft"; }
 
   DraftTextId start(const DraftText&) override {
     const SequenceId sequence = model_.create_sequence();
-    return add({sequence, spellings_.begin(), 0, {}});
+    return texts_.add(std::make_unique<ModelText>(ModelText{sequence, spellings_.begin(), 0, {}}));
   }
   DraftTextId fork(DraftTextId text) override {
-    ModelText copy = get(text);
+    ModelText copy = texts_.get(text);
     copy.sequence = model_.fork(copy.sequence);
-    return add(std::move(copy));
+    return texts_.add(std::make_unique<ModelText>(std::move(copy)));
   }
   void commit(DraftTextId text, std::span<const int32_t> tokens) override {
-    get(text).spelling.append(tokens);
+    texts_.get(text).spelling.append(tokens);
   }
-  void truncate(DraftTextId text, int64_t length) override { get(text).spelling.truncate(length); }
+  void truncate(DraftTextId text, int64_t length) override {
+    texts_.get(text).spelling.truncate(length);
+  }
   void release(DraftTextId text, bool) override {
-    model_.release(get(text).sequence);
+    model_.release(texts_.get(text).sequence);
     texts_.erase(text);
   }
 
@@ -56,61 +57,41 @@ class DraftModel final : public Drafter {
   void propose(std::span<DraftProposal> proposals) override {
     active_.clear();
     for (DraftProposal& proposal : proposals) {
-      ModelText& text = get(proposal.text);
+      ModelText& text = texts_.get(proposal.text);
       text.guessed.clear();
-      if (begin(text)) active_.push_back({&text, room_of(proposal)});
+      const std::span<const int32_t> known = begin(text);
+      if (!known.empty()) active_.push_back({&text, core::chain_room(proposal), known});
     }
     while (!active_.empty()) step();
     for (DraftProposal& proposal : proposals) {
-      ModelText& text = get(proposal.text);
-      proposal.count =
-          spellings_.guesses(text.spelling, text.guessed,
-                             proposal.tokens.first(static_cast<size_t>(room_of(proposal))));
-      for (int32_t i = 0; i < proposal.count && !proposal.parents.empty(); ++i) {
-        proposal.parents[static_cast<size_t>(i)] = i - 1;  // a chain
-      }
+      ModelText& text = texts_.get(proposal.text);
+      proposal.count = spellings_.guesses(
+          text.spelling, text.guessed,
+          proposal.tokens.first(static_cast<size_t>(core::chain_room(proposal))));
     }
   }
 
  private:
   struct Active {
     ModelText* text;
-    int64_t wanted;  // guesses
+    int64_t wanted;                  // guesses
+    std::span<const int32_t> known;  // the text, in the draft model's tokens
   };
 
-  // A tree has no more on its only path than it may be deep.
-  static int64_t room_of(const DraftProposal& proposal) {
-    const auto room = std::ssize(proposal.tokens);
-    return proposal.parents.empty() ? room : std::min<int64_t>(room, proposal.max_depth);
-  }
-
-  DraftTextId add(ModelText text) {
-    texts_.emplace(++last_, std::move(text));
-    return last_;
-  }
-  ModelText& get(DraftTextId text) {
-    const auto found = texts_.find(text);
-    if (found == texts_.end()) {
-      throw Error(ErrorKind::kInvalidArgument, "a drafter follows no text " + std::to_string(text) +
-                                                   "; expected one that start() gave");
-    }
-    return found->second;
-  }
-
   // Cuts the sequence to what it has of the text as it is now, its last token left out: the pass
-  // that computes it guesses. False where there is no room for a guess.
-  bool begin(ModelText& text) {
-    const std::span<const int32_t> wanted = text.spelling.tokens(spellings_);
-    if (wanted.empty() || std::ssize(wanted) > model_.options().max_context) return false;
+  // that computes it guesses. Returns the text; empty where there is no room for a guess.
+  std::span<const int32_t> begin(ModelText& text) {
+    const std::span<const int32_t> known = text.spelling.tokens(spellings_);
+    if (known.empty() || std::ssize(known) > model_.options().max_context) return {};
     const std::span<const int32_t> held = model_.tokens(text.sequence);
     text.matched = std::min(text.spelling.unchanged(), text.matched);
-    while (text.matched < std::min(std::ssize(held), std::ssize(wanted)) &&
-           held[static_cast<size_t>(text.matched)] == wanted[static_cast<size_t>(text.matched)]) {
+    while (text.matched < std::min(std::ssize(held), std::ssize(known)) &&
+           held[static_cast<size_t>(text.matched)] == known[static_cast<size_t>(text.matched)]) {
       ++text.matched;
     }
-    const int64_t keeps = std::min(text.matched, std::ssize(wanted) - 1);
+    const int64_t keeps = std::min(text.matched, std::ssize(known) - 1);
     if (keeps < std::ssize(held)) model_.truncate(text.sequence, keeps);
-    return true;
+    return known;
   }
 
   // One pass for all texts that want guesses: more of their text, or the guess made last.
@@ -121,7 +102,7 @@ class DraftModel final : public Drafter {
     int64_t room = limits.max_step_tokens, rows = limits.max_logit_rows;
     for (const Active& one : active_) {
       if (room <= 0) break;
-      const std::span<const int32_t> known = one.text->spelling.tokens(spellings_);
+      const std::span<const int32_t> known = one.known;
       const int64_t length = model_.length(one.text->sequence);
       StepInput input;
       input.sequence = one.text->sequence;
@@ -152,8 +133,7 @@ class DraftModel final : public Drafter {
 
   Model model_;
   engine::DraftSpellings spellings_;
-  DraftTextId last_ = 0;
-  std::unordered_map<DraftTextId, ModelText> texts_;
+  core::DraftTextTable<ModelText> texts_;
   // Of the proposals under way:
   std::vector<Active> active_;
   std::vector<StepInput> inputs_;
@@ -176,13 +156,14 @@ VocabularyOverlap compare_vocabularies(const Tokenizer& draft, const Tokenizer& 
 }
 
 std::unique_ptr<Drafter> make_draft_model(Model draft, const Tokenizer& target) {
-  if (compare_vocabularies(draft.tokenizer(), target).common == 0) {
+  const VocabularyOverlap overlap = compare_vocabularies(draft.tokenizer(), target);
+  if (overlap.common == 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 draft.path() +
                     ": the draft model's vocabulary has no token in common with the target's; "
                     "expected a model of the same language");
   }
-  return std::make_unique<DraftModel>(std::move(draft), target);
+  return std::make_unique<DraftModel>(std::move(draft), target, overlap.is_same);
 }
 
 }  // namespace vitrine

@@ -41,7 +41,7 @@ class DraftSpelling {
   int64_t unchanged_ = 0;
 };
 
-/// What the two tokenizers have to do with each other.
+/// Knows what the two tokenizers have to do with each other.
 class DraftSpellings {
  public:
   struct Facts {

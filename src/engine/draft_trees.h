@@ -31,7 +31,7 @@ class DraftTree {
   /// How many tokens of the input it stands behind.
   int32_t depth(int32_t token) const;
   bool begins_branch(int32_t token) const { return token > 0 && parent(token) != token - 1; }
-  /// Where the branch that goes through `token` ends.
+  /// Returns where the branch that goes through `token` ends.
   int32_t end_of_branch(int32_t token) const;
   /// Positions that the longest branch brings.
   int32_t height() const;
@@ -64,7 +64,7 @@ class DraftTrees {
   /// After the choices: the sequences take over the branches that were chosen.
   void adopt();
   bool empty() const { return trees_.empty(); }
-  /// Of all trees of a step.
+  /// Returns how many branches all trees of a step may have.
   int64_t max_branches() const { return branches_ ? branches_->capacity() : 0; }
   /// Says of each token of the batch whether it stays.
   std::span<const uint8_t> kept_tokens() const { return kept_; }

@@ -2,10 +2,11 @@
 #include "vitrine/early_exit.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/draft_text_table.h"
 #include "engine/step_fit.h"
 #include "engine/step_runner.h"
 
@@ -61,21 +62,21 @@ class EarlyExit final : public Drafter {
       throw Error(ErrorKind::kInvalidArgument,
                   "early exit guesses in the sequence of a text; expected DraftText::sequence");
     }
-    ExitText& added = texts_[++last_];
-    added.sequence = text.sequence;
-    added.tokens.reserve(static_cast<size_t>(text.max_tokens));
-    return last_;
+    auto added = std::make_unique<ExitText>();
+    added->sequence = text.sequence;
+    added->tokens.reserve(static_cast<size_t>(text.max_tokens));
+    return texts_.add(std::move(added));
   }
   DraftTextId fork(DraftTextId) override {
     throw Error(ErrorKind::kUnsupported,
                 "early exit follows a text in its own sequence and forks none; start another text");
   }
   void commit(DraftTextId text, std::span<const int32_t> tokens) override {
-    std::vector<int32_t>& all = get(text).tokens;
+    std::vector<int32_t>& all = texts_.get(text).tokens;
     all.insert(all.end(), tokens.begin(), tokens.end());
   }
   void truncate(DraftTextId text, int64_t length) override {
-    get(text).tokens.resize(static_cast<size_t>(length));
+    texts_.get(text).tokens.resize(static_cast<size_t>(length));
   }
   void release(DraftTextId text, bool) override { texts_.erase(text); }
 
@@ -83,15 +84,10 @@ class EarlyExit final : public Drafter {
     const engine::Occupied occupied(engine::EngineAccess::occupant(engine_));
     runner_.leads().begin(exit_, exit_words_);
     for (DraftProposal& proposal : proposals) {
-      const auto room = std::ssize(proposal.tokens);
-      const bool is_tree = !proposal.parents.empty();
-      guess(get(proposal.text), is_tree ? std::min<int64_t>(room, proposal.max_depth) : room);
+      guess(texts_.get(proposal.text), core::chain_room(proposal));
       proposal.count = std::max(0, static_cast<int32_t>(chain_.size()) - 1);
-      for (int32_t i = 0; i < proposal.count; ++i) {
-        const auto at = static_cast<size_t>(i);
-        proposal.tokens[at] = chain_[at + 1];
-        if (is_tree) proposal.parents[at] = i - 1;
-      }
+      std::copy_n(chain_.begin() + (proposal.count > 0 ? 1 : 0), proposal.count,
+                  proposal.tokens.begin());
     }
   }
 
@@ -100,16 +96,6 @@ class EarlyExit final : public Drafter {
     SequenceId sequence = 0;
     std::vector<int32_t> tokens;  // the sequence holds all but the last
   };
-
-  ExitText& get(DraftTextId text) {
-    const auto found = texts_.find(text);
-    if (found == texts_.end()) {
-      throw Error(ErrorKind::kInvalidArgument, "early exit follows no text " +
-                                                   std::to_string(text) +
-                                                   "; expected one that start() gave");
-    }
-    return found->second;
-  }
 
   // chain_: the last token of the text, and up to `most` guesses behind it.
   void guess(const ExitText& text, int64_t most) {
@@ -215,8 +201,7 @@ class EarlyExit final : public Drafter {
   engine::LayerWords exit_words_;     // of these
   engine::LayerWords checked_words_;  // of the layers that check
   size_t record_bytes_ = 0;           // of a token
-  DraftTextId last_ = 0;
-  std::unordered_map<DraftTextId, ExitText> texts_;
+  core::DraftTextTable<ExitText> texts_{"early exit"};
   // Of the guess under way:
   SequenceId sequence_ = 0;
   int64_t past_ = 0;

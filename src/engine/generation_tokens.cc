@@ -136,7 +136,7 @@ void Generation::Impl::tell_drafts() {
   drafted_.tokens.clear();
 }
 
-// What the model computed for the tokens that stay.
+// Shows the drafter what the model computed for the tokens that stay.
 void Generation::Impl::observe() {
   if (!speculation_ || !speculation_->observes()) return;
   const std::span<const float> rows = stepper_.features(sequence_.id());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/draft_text_table.h"
 #include "engine/mtp_text.h"
 #include "engine/step_runner.h"
 #include "model/draft_layer.h"
@@ -51,29 +52,30 @@ class MtpDrafter final : public Drafter {
   std::span<const int> feature_layers() const override { return layers_; }
 
   DraftTextId start(const DraftText& text) override {
-    return add(MtpText(engine_->create_sequence(), hidden_, text.max_tokens));
+    return texts_.add(
+        std::make_unique<MtpText>(engine_->create_sequence(), hidden_, text.max_tokens));
   }
   DraftTextId fork(DraftTextId text) override {
-    MtpText copy = get(text);
+    MtpText copy = texts_.get(text);
     copy.sequence = engine_->fork(copy.sequence);
-    return add(std::move(copy));
+    return texts_.add(std::make_unique<MtpText>(std::move(copy)));
   }
   void commit(DraftTextId text, std::span<const int32_t> tokens) override {
-    get(text).append(tokens);
+    texts_.get(text).append(tokens);
   }
   void truncate(DraftTextId text, int64_t length) override {
-    MtpText& own = get(text);
+    MtpText& own = texts_.get(text);
     own.truncate(length);
     engine_->truncate(own.sequence, own.num_run());
   }
   void release(DraftTextId text, bool) override {
-    engine_->release(get(text).sequence);
+    engine_->release(texts_.get(text).sequence);
     texts_.erase(text);
   }
 
   // The layer reads what stands behind the model's last norm.
   void observe(DraftTextId text, int64_t first, std::span<const float> rows) override {
-    MtpText& own = get(text);
+    MtpText& own = texts_.get(text);
     const int64_t count = std::ssize(rows) / hidden_;
     const std::span<float> normed = own.add_rows(first, count);
     for (int64_t row = 0; row < count; ++row) {
@@ -92,21 +94,18 @@ class MtpDrafter final : public Drafter {
   void propose(std::span<DraftProposal> proposals) override {
     active_.clear();
     for (DraftProposal& proposal : proposals) {
-      MtpText& text = get(proposal.text);
+      MtpText& text = texts_.get(proposal.text);
       // Guesses behind a text that did not go on stand as they are.
       if (!text.guessed.empty() || text.num_ready() == 0 || !text.is_complete()) continue;
-      active_.push_back({&text, room_of(proposal)});
+      active_.push_back({&text, core::chain_room(proposal)});
     }
     while (!active_.empty()) step();
     for (DraftProposal& proposal : proposals) {
-      MtpText& text = get(proposal.text);
+      MtpText& text = texts_.get(proposal.text);
       engine_->truncate(text.sequence, text.num_run());
-      const int64_t count = std::min(room_of(proposal), std::ssize(text.guessed));
+      const int64_t count = std::min(core::chain_room(proposal), std::ssize(text.guessed));
       std::copy_n(text.guessed.begin(), count, proposal.tokens.begin());
       proposal.count = static_cast<int32_t>(count);
-      for (int32_t i = 0; i < proposal.count && !proposal.parents.empty(); ++i) {
-        proposal.parents[static_cast<size_t>(i)] = i - 1;  // a chain
-      }
     }
   }
 
@@ -115,25 +114,6 @@ class MtpDrafter final : public Drafter {
     MtpText* text;
     int64_t wanted;  // guesses
   };
-
-  // A tree has no more on its only path than it may be deep.
-  static int64_t room_of(const DraftProposal& proposal) {
-    const auto room = std::ssize(proposal.tokens);
-    return proposal.parents.empty() ? room : std::min<int64_t>(room, proposal.max_depth);
-  }
-
-  DraftTextId add(MtpText text) {
-    texts_.emplace(++last_, std::move(text));
-    return last_;
-  }
-  MtpText& get(DraftTextId text) {
-    const auto found = texts_.find(text);
-    if (found == texts_.end()) {
-      throw Error(ErrorKind::kInvalidArgument, "a drafter follows no text " + std::to_string(text) +
-                                                   "; expected one that start() gave");
-    }
-    return found->second;
-  }
 
   void begin_pass() {
     inputs_.clear();
@@ -210,8 +190,7 @@ class MtpDrafter final : public Drafter {
   bool feeds_normed_ = false;
   std::vector<int> layers_;
   std::vector<float> final_norm_;  // [hidden] of the model
-  DraftTextId last_ = 0;
-  std::unordered_map<DraftTextId, MtpText> texts_;
+  core::DraftTextTable<MtpText> texts_;
   // Of the proposals under way:
   std::vector<Active> active_;
   // Of the pass under way:

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <unordered_map>
 
+#include "core/draft_text_table.h"
 #include "token_index.h"
 #include "vitrine/drafter.h"
 
@@ -22,60 +21,37 @@ class DraftTexts {
 
   /// Takes the memory of all its tokens.
   DraftTextId start(const DraftText& about) {
-    if (about.max_tokens < 1 || about.prompt_tokens < 0) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a text of at most " + std::to_string(about.max_tokens) +
-                      " tokens was given to a drafter; expected at least 1");
-    }
+    core::require_draft_room(about);
     return add({about, TokenIndex(about.max_tokens, min_match_)});
   }
-  DraftTextId fork(DraftTextId text) { return add(get(text)); }
+  DraftTextId fork(DraftTextId text) { return texts_.fork(text); }
 
-  IndexedText& get(DraftTextId text) const {
-    const auto found = texts_.find(text);
-    if (found == texts_.end()) {
-      throw Error(ErrorKind::kInvalidArgument, "a drafter follows no text " + std::to_string(text) +
-                                                   "; expected one that start() gave");
-    }
-    return *found->second;
-  }
+  IndexedText& get(DraftTextId text) const { return texts_.get(text); }
   void commit(DraftTextId text, std::span<const int32_t> tokens) {
     TokenIndex& index = get(text).index;
-    if (std::ssize(tokens) > index.capacity() - index.size()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "text " + std::to_string(text) + " of a drafter has outgrown the " +
-                      std::to_string(index.capacity()) +
-                      " tokens that it has room for; expected DraftText::max_tokens at most");
-    }
+    core::require_draft_fits(text, std::ssize(tokens), index.size(), index.capacity());
     for (const int32_t token : tokens) index.append(token);
   }
   void truncate(DraftTextId text, int64_t length) {
     TokenIndex& index = get(text).index;
-    if (length < 0 || length > index.size()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "text " + std::to_string(text) + " of a drafter was to be cut to " +
-                      std::to_string(length) + " tokens; expected 0 to " +
-                      std::to_string(index.size()) + ", which it has");
-    }
+    core::require_draft_cut(text, length, index.size());
     index.truncate(length);
   }
   void release(DraftTextId text) { texts_.erase(text); }
   /// Bytes that the indexes take.
   uint64_t bytes() const {
     uint64_t bytes = 0;
-    for (const auto& entry : texts_) bytes += entry.second->index.bytes();
+    for (const auto& entry : texts_.all()) bytes += entry.second->index.bytes();
     return bytes;
   }
 
  private:
   DraftTextId add(IndexedText text) {
-    texts_[++last_] = std::make_unique<IndexedText>(std::move(text));
-    return last_;
+    return texts_.add(std::make_unique<IndexedText>(std::move(text)));
   }
 
   int32_t min_match_;
-  DraftTextId last_ = 0;
-  std::unordered_map<DraftTextId, std::unique_ptr<IndexedText>> texts_;
+  core::DraftTextTable<IndexedText> texts_;
 };
 
 }  // namespace vitrine::speculate
