@@ -241,25 +241,7 @@ TEST(EarlyExit, OfSeveralAnswersIsOneStep) {
     options.speculation = {.drafter = drafter.get(), .max_drafts = 3};
     answers.emplace_back(*engine, one.prompt, options);
   }
-  while (true) {
-    std::vector<Generation*> open;
-    for (Generation& one : answers) {
-      if (!one.finished()) open.push_back(&one);
-    }
-    if (open.empty()) break;
-    Generation::draft(open);
-    std::vector<StepInput> inputs;
-    inputs.reserve(open.size());
-    for (Generation* one : open) inputs.push_back(one->next_input(10, 5));
-    std::span<const StepOutput> outputs = engine->step(inputs);
-    for (size_t i = 0; i < open.size(); ++i) {
-      const size_t rows = inputs[i].rows == StepInput::Rows::kNone
-                              ? 0
-                              : static_cast<size_t>(inputs[i].num_drafts) + 1;
-      open[i]->accept(outputs.first(rows));
-      outputs = outputs.subspan(rows);
-    }
-  }
+  answer_together(*engine, answers, 10, 5);
   EXPECT_GT(led_steps(*engine), 5);
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_EQ(answers[i].take_result().tokens, make_answer(*engine, asked[i]).result.tokens);

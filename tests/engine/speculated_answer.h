@@ -127,6 +127,31 @@ inline ToldAnswer make_answer(Stepper& stepper, const AskedAnswer& asked,
   return told;
 }
 
+/// Makes answers side by side, each step of all that are open: so many tokens and rows of each at
+/// most. Returns how many steps that took.
+inline int64_t answer_together(Stepper& stepper, std::vector<Generation>& answers, int64_t tokens,
+                               int64_t rows) {
+  for (int64_t steps = 0;; ++steps) {
+    std::vector<Generation*> open;
+    for (Generation& one : answers) {
+      if (!one.finished()) open.push_back(&one);
+    }
+    if (open.empty()) return steps;
+    Generation::draft(open);
+    std::vector<StepInput> inputs;
+    inputs.reserve(open.size());
+    for (Generation* one : open) inputs.push_back(one->next_input(tokens, rows));
+    std::span<const StepOutput> outputs = stepper.step(inputs);
+    for (size_t i = 0; i < open.size(); ++i) {
+      const size_t own = inputs[i].rows == StepInput::Rows::kNone
+                             ? 0
+                             : static_cast<size_t>(inputs[i].num_drafts) + 1;
+      open[i]->accept(outputs.first(own));
+      outputs = outputs.subspan(own);
+    }
+  }
+}
+
 /// Everything but times.
 inline void expect_same_answer(const ToldAnswer& plain, const ToldAnswer& found) {
   EXPECT_EQ(plain.result.tokens, found.result.tokens);

@@ -138,25 +138,7 @@ TEST(Speculation, OfSeveralAnswersAsksADrafterOnceAPass) {
   generation.speculation = {.drafter = &oracle, .max_drafts = 4};
   std::vector<Generation> answers;
   for (int i = 0; i < 3; ++i) answers.emplace_back(*engine, asked.prompt, generation);
-  int64_t passes = 0;
-  const auto is_open = [](const Generation& one) { return !one.finished(); };
-  for (; std::ranges::any_of(answers, is_open); ++passes) {
-    std::vector<Generation*> open;
-    for (Generation& one : answers) {
-      if (!one.finished()) open.push_back(&one);
-    }
-    Generation::draft(open);
-    std::vector<StepInput> inputs;
-    for (Generation* one : open) inputs.push_back(one->next_input(8, 5));
-    std::span<const StepOutput> outputs = engine->step(inputs);
-    for (size_t i = 0; i < open.size(); ++i) {
-      const auto rows = inputs[i].rows == StepInput::Rows::kNone
-                            ? size_t{0}
-                            : static_cast<size_t>(inputs[i].num_drafts) + 1;
-      open[i]->accept(outputs.first(rows));
-      outputs = outputs.subspan(rows);
-    }
-  }
+  const int64_t passes = answer_together(*engine, answers, 8, 5);
   EXPECT_LT(passes, 30);
   EXPECT_LE(oracle.calls, passes);
   for (Generation& one : answers) EXPECT_EQ(one.take_result().tokens, truth);
