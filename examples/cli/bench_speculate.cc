@@ -155,13 +155,17 @@ std::vector<DraftCandidate> open_candidates(const BenchSpeculateArguments& argum
   return all;
 }
 
-/// Opens draft models, which need the target's options.
-void open_models(std::vector<DraftCandidate>& candidates, vitrine::Engine& engine,
-                 const vitrine::Tokenizer& tokenizer) {
+/// Makes the drafters that learn nothing of an answer and need the target: each once, since they
+/// may load a model.
+void make_kept(std::vector<DraftCandidate>& candidates, vitrine::Engine& engine,
+               const vitrine::Tokenizer& tokenizer) {
+  const auto learning = vitrine::drafter_names();
   for (DraftCandidate& candidate : candidates) {
-    const std::string path = draft_model_of(candidate.name);
+    const std::string& name = candidate.name;
+    if (name == "auto" || std::ranges::find(learning, name) != learning.end()) continue;
+    if (!candidate.kept) candidate.kept = make_drafter_of(name, engine, tokenizer);
+    const std::string path = draft_model_of(name);
     if (path.empty()) continue;
-    candidate.kept = make_drafter_of(candidate.name, engine, tokenizer);
     const vitrine::Checkpoint checkpoint = open_model(path);
     candidate.overlap = vitrine::compare_vocabularies(
         vitrine::open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint)), tokenizer);
@@ -220,7 +224,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     }
     return 0;
   }
-  open_models(candidates, *engine, tokenizer);
+  make_kept(candidates, *engine, tokenizer);
   SpeculateBench bench(*engine, tokenizer, arguments, costs);
   std::vector<AnswerKind> kinds = answer_kinds(arguments.kinds, arguments.temperature);
   if (arguments.selects) {

@@ -50,7 +50,7 @@ struct CandidateRuns {
 /// Who guesses.
 struct DraftCandidate {
   std::string name;
-  // Heads and models learn nothing of an answer; null: each answer has a new drafter.
+  // This one learns nothing of an answer; null: each answer has a new drafter.
   std::unique_ptr<vitrine::Drafter> kept;
   std::optional<vitrine::VocabularyOverlap> overlap;  // of a model
 };
