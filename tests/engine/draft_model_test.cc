@@ -138,6 +138,7 @@ TEST_F(DraftModelTest, FollowsSeveralAnswersAtOnceAndGivesTheirSequencesBack) {
     GenerateOptions generation = asked.options;
     generation.speculation = {.drafter = drafter.get(), .max_drafts = 4};
     std::vector<Generation> answers;
+    answers.reserve(3);
     for (int i = 0; i < 3; ++i) answers.emplace_back(target_, asked.prompt, generation);
     const int64_t passes = answer_together(target_, answers, 8, 5);
     EXPECT_LT(passes, 30);

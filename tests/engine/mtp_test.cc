@@ -154,6 +154,7 @@ TEST(Mtp, FollowsSeveralAnswersAtOnceAndGivesTheirSequencesBack) {
     GenerateOptions generation = asked.options;
     generation.speculation = {.drafter = drafter.get(), .max_drafts = 4};
     std::vector<Generation> answers;
+    answers.reserve(3);
     for (int i = 0; i < 3; ++i) answers.emplace_back(*engine, asked.prompt, generation);
     const int64_t passes = answer_together(*engine, answers, 8, 5);
     EXPECT_LT(passes, 40);

@@ -137,6 +137,7 @@ TEST(Speculation, OfSeveralAnswersAsksADrafterOnceAPass) {
   GenerateOptions generation = asked.options;
   generation.speculation = {.drafter = &oracle, .max_drafts = 4};
   std::vector<Generation> answers;
+  answers.reserve(3);
   for (int i = 0; i < 3; ++i) answers.emplace_back(*engine, asked.prompt, generation);
   const int64_t passes = answer_together(*engine, answers, 8, 5);
   EXPECT_LT(passes, 30);
