@@ -315,7 +315,7 @@ void register_table(const CpuKernels* table) {
     for (const auto& size : sizes) {
       for (const int32_t count : {1, 2, 3, 4, 8, 16, 32, 128}) {
         if (size.cols == 32 && !is_float_format(f.weight.format)) continue;
-        if (size.rows > 512 && count > 3) continue;  // from the L3 cache, from memory
+        if (size.rows > 512 && count > 8) continue;  // from the L3 cache, from memory
         const std::string label =
             std::string(f.name) + "/" + size.name + "/tokens:" + std::to_string(count);
         benchmark::RegisterBenchmark(name("linear/" + label).c_str(), linear, table, f.weight,

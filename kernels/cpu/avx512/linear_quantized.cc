@@ -88,7 +88,7 @@ struct TokenBlocks {
   int32_t take(int32_t first, const Activations& input, const RowMap& map) {
     for (count = 0; count < kMax && first < map.count; ++count) {
       const int32_t left = map.count - first;
-      const int32_t tokens = left >= kFewRows ? 8 : left == 5 || left == 6 ? 3 : left;
+      const int32_t tokens = tokens_of(first, left);
       blocks[count] = {first, std::min(left, tokens), tokens};
       rows[count] = rows_of(blocks[count], input, map);
       first += blocks[count].count;
@@ -96,7 +96,15 @@ struct TokenBlocks {
     return first;
   }
 
-  // From here on a block of 8 is worth it; 5 and 6 are 3 and the rest.
+  /// The first block of all fetches the weights, and one of at most 4 rows does so while it
+  /// computes; those behind it find them in the cache. 5 and 6 are 3 and the rest.
+  static int32_t tokens_of(int32_t first, int32_t left) {
+    if (left == 5 || left == 6) return 3;
+    if (first == 0) return std::min(left, 4);
+    return left >= kFewRows ? 8 : left;
+  }
+
+  // From here on a block of 8 is worth it.
   static constexpr int32_t kFewRows = 7;
 };
 
@@ -106,7 +114,7 @@ void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin,
                       const Activations& input, const RowMap& rows, const Target& target) {
   const DotsFunction side_by_side = find_format(weight.format).two_tiles[block_index(8)];
   const bool may_pair =
-      up == nullptr && side_by_side != nullptr && rows.count >= TokenBlocks::kFewRows;
+      up == nullptr && side_by_side != nullptr && rows.count >= 4 + TokenBlocks::kFewRows;
   TokenBlocks all;
   for (int32_t first = 0; first < rows.count;) {
     first = all.take(first, input, rows);

@@ -120,8 +120,9 @@ __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matri
   constexpr bool kTwoParts = Format::kTwoParts;
   constexpr bool kPartMinimums = Format::kPartMinimums;
   constexpr bool kSplit = kTokens <= 2 && !kTwoParts;
-  // Measured: up to a quarter faster out of the caches for nibbles; nothing, or slower, for bytes.
-  constexpr bool kPrefetch = kTokens <= 2 && Format::kPrefetch;
+  // Measured: up to a quarter faster out of the caches for nibbles; nothing, or slower, for bytes,
+  // and for the eight tokens, whose sums fill the registers.
+  constexpr bool kPrefetch = kTokens <= 4 && Format::kPrefetch;
   constexpr bool kShifted = kSplit && Format::kShiftedHigh;
   constexpr int kSums = kSplit || kTwoParts ? 2 : 1;
   const int64_t cols = padded_cols(matrices[0]->cols);
