@@ -55,6 +55,7 @@ class EagleDrafter final : public HeadDrafter {
 
   std::string_view name() const override { return is_parallel_ ? "peagle" : "eagle3"; }
   std::span<const int> feature_layers() const override { return sorted_; }
+  void lend(core::PieceThreads* threads) override { network_.lend(threads); }
 
   DraftTextId start(const DraftText& about) override {
     auto text = std::make_unique<EagleText>(about, config_, width_);

@@ -14,6 +14,7 @@
 #include "draft_heads/eagle_cache.h"
 #include "draft_heads/eagle_config.h"
 #include "draft_heads/head_memory.h"
+#include "draft_heads/shared_work.h"
 #include "model/weights.h"
 
 namespace vitrine::draft_heads {
@@ -37,6 +38,8 @@ class EagleNetwork {
   /// Reads the weights. Throws as make_head_drafter().
   EagleNetwork(const EagleConfig& config, const HeadSources& sources);
 
+  /// Threads that share the runs from now on; null: none.
+  void lend(core::PieceThreads* threads) { work_.lend(threads); }
   /// Makes room for texts of so many positions. The only function that allocates.
   void reserve(int64_t positions);
   /// [hidden] what fc makes of one row of features. Not in a step.
@@ -82,16 +85,21 @@ class EagleNetwork {
   void norm_features(float* features) const;
   void fuse_rows(std::span<const EagleRow> rows);
   void enter_first_layer(std::span<const EagleRow> rows);
-  void enter_layer(const Layer& layer, int32_t count);
+  void norm_stream(const float* norm, int64_t count) const;
   void run_layer(size_t index, std::span<const EagleRow> rows);
+  void project(const Layer& layer, int64_t count);
   void write_keys(size_t index, std::span<const EagleRow> rows);
   void attend(size_t index, std::span<const EagleRow> rows);
-  void feed_forward(const Layer& layer, int32_t count);
-  void guess(int32_t count, bool scores);
+  /// One kv head's queries of the active row at `place`.
+  void attend_head(size_t index, const EagleRow& row, int64_t place, int32_t kv_head) const;
+  void feed_forward(const Layer& layer, int64_t count);
+  void guess(int64_t count, bool scores);
+  /// Calls run_one(row) for rows that something is done to of `width` numbers.
+  template <typename Run>
+  void each_row(int64_t count, int64_t width, const Run& run_one) const {
+    work_.run(count, 4 * count * width, run_one);
+  }
   void rotate(float* heads, int64_t count, int32_t position) const;
-  void multiply(const kernels::Weight& weight, const ops::RowBuffer& in,
-                const kernels::RowMap& rows, const float* bias, ops::RowBuffer& out,
-                bool adds) const;
   ops::RowBuffer& rows_of(const std::string& name, int64_t width);
 
   const EagleConfig config_;
@@ -102,6 +110,7 @@ class EagleNetwork {
   HeadMemory memory_;
   ops::PlanScratch scratch_;
   ops::Products products_;
+  SharedWork work_;
   model::CheckpointWeights weights_;
   std::unique_ptr<model::CheckpointWeights> model_weights_;  // where the embedding is the model's
   const kernels::Weight* embedding_ = nullptr;
@@ -115,8 +124,8 @@ class EagleNetwork {
   std::vector<int32_t> tokens_of_drafts_;  // [draft vocabulary]; empty: they are the model's
   ops::RowBuffer &features_, &fused_, &joined_, &normed_, &query_, &key_, &value_, &attended_,
       &stream_, &hidden_, &head_input_, &states_;
-  float* logits_ = nullptr;  // [kMaxRows, draft vocabulary]
-  std::vector<kernels::HeadBlockStats> blocks_;
+  float* logits_ = nullptr;                      // [kMaxRows, draft vocabulary]
+  std::vector<kernels::HeadBlockStats> blocks_;  // [kMaxRows, blocks of the vocabulary]
   std::vector<kernels::HeadStats> best_;
   std::vector<int32_t> active_;  // rows of the run that go on behind keys and values
   std::vector<int32_t> fused_rows_;

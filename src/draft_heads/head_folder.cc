@@ -48,6 +48,10 @@ Checkpoint open_heads(const std::string& folder) {
   return Checkpoint::open(folder);
 }
 
+bool has_matrix(const Checkpoint& heads, const std::string& module) {
+  return heads.find(module + ".weight") != nullptr || heads.find_quantized(module) != nullptr;
+}
+
 std::string extents_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);

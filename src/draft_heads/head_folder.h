@@ -14,6 +14,9 @@ namespace vitrine::draft_heads {
 /// Checkpoint::open does.
 Checkpoint open_heads(const std::string& folder);
 
+/// Whether the folder has a module's matrix, as floats or quantized.
+bool has_matrix(const Checkpoint& heads, const std::string& module);
+
 /// Reads a tensor I64 [count] of tokens of a vocabulary, by what the heads choose. `offsets`: each
 /// holds how far the token is from its own place. Throws kBadFile for another type, another length,
 /// and a token that the vocabulary does not have; kIo.

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/piece_work.h"
 #include "core/unique_name.h"
 #include "draft_heads/target_model.h"
 #include "vitrine/draft_heads.h"
@@ -14,7 +15,7 @@
 namespace vitrine::draft_heads {
 
 /// A drafter that tells where its guesses come from.
-class HeadDrafter : public Drafter {
+class HeadDrafter : public Drafter, public core::ThreadBorrower {
  public:
   /// [draft vocabulary] the logits of a text's guess, from 0, as it is made; null: nobody listens.
   std::function<void(DraftTextId text, int32_t guess, std::span<const float> logits)> on_logits;

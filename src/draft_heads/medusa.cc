@@ -10,6 +10,7 @@
 #include "draft_heads/head_kind.h"
 #include "draft_heads/head_memory.h"
 #include "draft_heads/head_text.h"
+#include "draft_heads/shared_work.h"
 
 namespace vitrine::draft_heads {
 
@@ -34,13 +35,11 @@ MedusaConfig read_medusa_config(const HeadSources& sources) {
   const nlohmann::json whole = parse_json_object(heads.config_json(), heads.config_name());
   const checkpoint::Fields fields(whole, heads.config_name());
   MedusaConfig config;
-  if (heads.find("medusa_heads.blocks.0.layers.0.weight") != nullptr) {
-    config.prefix = "medusa_heads.";
-  }
-  const std::string first = config.prefix + "blocks.0.layers.0.";
-  if (heads.find(first + "weight") == nullptr) {
+  if (has_matrix(heads, "medusa_heads.blocks.0.layers.0")) config.prefix = "medusa_heads.";
+  const std::string first = config.prefix + "blocks.0.layers.0";
+  if (!has_matrix(heads, first)) {
     throw Error(ErrorKind::kBadFile, heads.path() + ": has no tensor '" + first +
-                                         "weight'; expected Medusa heads as vLLM reads them");
+                                         ".weight'; expected Medusa heads as vLLM reads them");
   }
   const auto same = [&](const char* name, int64_t expected, const char* what) {
     const auto found = fields.integer(name, 1, INT64_MAX);
@@ -50,8 +49,7 @@ MedusaConfig read_medusa_config(const HeadSources& sources) {
   same("hidden_size", target.config.hidden_size, "the hidden size");
   same("vocab_size", target.config.vocab_size, "the tokens");
   int64_t present = 0;
-  while (heads.find(config.prefix + "blocks." + std::to_string(present) + ".layers.0.weight") !=
-         nullptr) {
+  while (has_matrix(heads, config.prefix + "blocks." + std::to_string(present) + ".layers.0")) {
     ++present;
   }
   config.heads =
@@ -61,7 +59,7 @@ MedusaConfig read_medusa_config(const HeadSources& sources) {
   config.draft_vocabulary = fields.integer("truncated_vocab_size", 1, target.config.vocab_size)
                                 .value_or(target.config.vocab_size);
   config.has_bias =
-      fields.boolean("medusa_fc_bias").value_or(heads.find(first + "bias") != nullptr);
+      fields.boolean("medusa_fc_bias").value_or(heads.find(first + ".bias") != nullptr);
   const std::vector<int>& layers = sources.options.layers;
   const auto depth = static_cast<int>(target.config.num_layers);
   if (!layers.empty() && layers != std::vector<int>{depth}) {
@@ -81,10 +79,12 @@ class MedusaDrafter final : public HeadDrafter {
         kernel_(ops::select_cpu_kernels()),
         width_(sources.target.config.hidden_size),
         vocabulary_(sources.target.config.vocab_size),
+        blocks_(ops::divide_up(config_.draft_vocabulary, kernels::kHeadBlock)),
         epsilon_(sources.target.norm_epsilon),
         layers_{static_cast<int>(sources.target.config.num_layers)},
         scratch_(memory_, no_graph_, {.max_tokens = kMedusaRows, .max_rows = kMedusaRows}),
         products_(kernel_),
+        work_(kernel_),
         weights_(kernel_, sources.heads, true),
         model_weights_(kernel_, sources.target.checkpoint, true, 0, /*mapped=*/true),
         normed_(scratch_.shared_rows("normed", kMedusaRows, width_)),
@@ -99,14 +99,14 @@ class MedusaDrafter final : public HeadDrafter {
     weights_.load(1, 0);
     model_weights_.load(1, 0);
     logits_ = scratch_.array<float>(kMedusaRows * config_.draft_vocabulary);
-    statistics_.resize(
-        static_cast<size_t>(ops::divide_up(config_.draft_vocabulary, kernels::kHeadBlock)));
+    statistics_.resize(static_cast<size_t>(kMedusaRows * blocks_));
     best_.resize(static_cast<size_t>(config_.heads * kMedusaRows));
     asked_.reserve(kMedusaRows);
   }
 
   std::string_view name() const override { return "medusa"; }
   std::span<const int> feature_layers() const override { return layers_; }
+  void lend(core::PieceThreads* threads) override { work_.lend(threads); }
   DraftTextId start(const DraftText& about) override {
     return texts_.add(std::make_unique<HeadText>(about, width_, kMedusaWindow));
   }
@@ -168,9 +168,7 @@ class MedusaDrafter final : public HeadDrafter {
 
   /// A head's own rows; else one matrix for all of them; else the model's.
   void plan_logits(const HeadSources& sources) {
-    const auto has = [&](const std::string& name) {
-      return sources.heads.find(name + ".weight") != nullptr;
-    };
+    const auto has = [&](const std::string& module) { return has_matrix(sources.heads, module); };
     const std::string own = config_.prefix + "lm_heads.";
     for (int64_t head = 0; head < config_.heads; ++head) {
       std::string module = own + std::to_string(head);
@@ -207,7 +205,7 @@ class MedusaDrafter final : public HeadDrafter {
     }
     for (int64_t head = 0; head < most; ++head) {
       compute(head, count);
-      for (int32_t row = 0; row < count; ++row) find_best(head, row, scores);
+      find_best(head, count, scores);
     }
     for (int32_t row = 0; row < count; ++row) {
       DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
@@ -228,38 +226,56 @@ class MedusaDrafter final : public HeadDrafter {
     for (int32_t row = 0; row < count; ++row) state_.quantize(kernel_, row);
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
       const BlockLayer& block = block_layers_[static_cast<size_t>(head * config_.layers + layer)];
-      products_.linear(*block.weight, 0, width_, ops::activations(state_, *block.weight), rows,
-                       block.bias, nullptr, branch_.data, width_);
-      for (int64_t i = 0; i < count * width_; ++i) {
-        state_.data[i] += branch_.data[i] * kernel_.sigmoid(branch_.data[i]);
-      }
+      work_.multiply({.weight = block.weight,
+                      .in = &state_,
+                      .rows = rows,
+                      .bias = block.bias,
+                      .out = branch_.data});
+      work_.run_rows(width_, kernels::kTileRows, 16 * width_ * count,
+                     [&](int64_t begin, int64_t end) { add_branch(count, begin, end); });
       for (int32_t row = 0; row < count; ++row) state_.quantize(kernel_, row);
     }
     const kernels::Weight& weight = *heads_[static_cast<size_t>(head)];
-    products_.linear(weight, 0, weight.rows, ops::activations(state_, weight), rows, nullptr,
-                     nullptr, logits_, weight.rows);
+    if (weight.blocks == nullptr) {
+      work_.multiply({.weight = &weight, .in = &state_, .rows = rows, .out = logits_});
+    } else {  // the model's, in its file: there is scratch for one thread
+      products_.linear(weight, 0, weight.rows, ops::activations(state_, weight), rows, nullptr,
+                       nullptr, logits_, weight.rows);
+    }
+  }
+
+  /// Adds silu(branch) to columns [begin, end) of the states.
+  void add_branch(int32_t count, int64_t begin, int64_t end) {
+    for (int64_t row = 0; row < count; ++row) {
+      float* const state = state_.row(row);
+      const float* const branch = branch_.row(row);
+      for (int64_t i = begin; i < end; ++i) state[i] += branch[i] * kernel_.sigmoid(branch[i]);
+    }
   }
 
   kernels::HeadStats& best_of(int64_t head, int32_t row) {
     return best_[static_cast<size_t>(head * kMedusaRows + row)];
   }
 
-  void find_best(int64_t head, int32_t row, bool scores) {
-    const DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
-    if (head >= limit(proposal)) return;
-    float* logits = logits_ + row * config_.draft_vocabulary;
-    if (on_logits) {
+  /// Of all rows; of those that asked for less it is not read.
+  void find_best(int64_t head, int32_t count, bool scores) {
+    const int64_t vocabulary = config_.draft_vocabulary;
+    for (int32_t row = 0; on_logits && row < count; ++row) {
+      const DraftProposal& proposal = *asked_[static_cast<size_t>(row)];
+      if (head >= limit(proposal)) continue;
       on_logits(proposal.text, static_cast<int32_t>(head),
-                {logits, static_cast<size_t>(config_.draft_vocabulary)});
+                {logits_ + row * vocabulary, static_cast<size_t>(vocabulary)});
     }
-    for (int64_t block = 0; block < std::ssize(statistics_); ++block) {
-      const int64_t begin = block * kernels::kHeadBlock;
-      kernel_.head_block(logits, begin,
-                         std::min(config_.draft_vocabulary, begin + kernels::kHeadBlock), 1.0F,
-                         scores, &statistics_[static_cast<size_t>(block)], nullptr);
+    work_.run(count * blocks_, 4 * count * vocabulary, [&](int64_t piece) {
+      const int64_t begin = piece % blocks_ * kernels::kHeadBlock;
+      kernel_.head_block(logits_ + piece / blocks_ * vocabulary, begin,
+                         std::min(vocabulary, begin + kernels::kHeadBlock), 1.0F, scores,
+                         &statistics_[static_cast<size_t>(piece)], nullptr);
+    });
+    for (int32_t row = 0; row < count; ++row) {
+      kernel_.head_merge(&statistics_[static_cast<size_t>(row * blocks_)],
+                         static_cast<int32_t>(blocks_), &best_of(head, row));
     }
-    kernel_.head_merge(statistics_.data(), static_cast<int32_t>(statistics_.size()),
-                       &best_of(head, row));
   }
 
   void write_chain(DraftProposal& proposal, int32_t row) {
@@ -286,22 +302,24 @@ class MedusaDrafter final : public HeadDrafter {
   const MedusaConfig config_;
   const kernels::CpuKernels& kernel_;
   const int64_t width_, vocabulary_;  // of the model
+  const int64_t blocks_;              // of the draft vocabulary, by which statistics are made
   const float epsilon_;
   const std::vector<int> layers_;
   ops::Graph no_graph_;
   HeadMemory memory_;
   ops::PlanScratch scratch_;
   ops::Products products_;
+  SharedWork work_;
   model::CheckpointWeights weights_, model_weights_;
   ops::RowBuffer &normed_, &state_, &branch_;
   const float* final_norm_ = nullptr;
-  std::vector<BlockLayer> block_layers_;       // [heads, layers]
-  std::vector<const kernels::Weight*> heads_;  // of their logits
-  std::vector<int32_t> tokens_of_drafts_;      // empty: they are the model's
-  bool reads_model_ = false;                   // in a step
-  float* logits_ = nullptr;                    // [kMedusaRows, draft vocabulary]
-  std::vector<kernels::HeadBlockStats> statistics_;
-  std::vector<kernels::HeadStats> best_;  // [heads, kMedusaRows]
+  std::vector<BlockLayer> block_layers_;             // [heads, layers]
+  std::vector<const kernels::Weight*> heads_;        // of their logits
+  std::vector<int32_t> tokens_of_drafts_;            // empty: they are the model's
+  bool reads_model_ = false;                         // in a step
+  float* logits_ = nullptr;                          // [kMedusaRows, draft vocabulary]
+  std::vector<kernels::HeadBlockStats> statistics_;  // [kMedusaRows, blocks]
+  std::vector<kernels::HeadStats> best_;             // [heads, kMedusaRows]
   DraftTree tree_;
   HeadTexts<HeadText> texts_;
   std::vector<DraftProposal*> asked_;

@@ -5,6 +5,8 @@
 #include "engine/audit_layout.h"
 #include "engine/generation_impl.h"
 #include "engine/logprobs.h"
+#include "engine/step_runner.h"
+#include "engine/worker_pool.h"
 
 namespace vitrine {
 
@@ -15,10 +17,14 @@ void Generation::Impl::begin_speculation() {
     ends = stepper_.summary().eos_token_ids;
     ends.insert(ends.end(), options_.stop_token_ids.begin(), options_.stop_token_ids.end());
   }
-  speculation_.emplace(options_.speculation,
-                       engine::SpeculatedAnswer{stepper_.tokens(sequence_.id()), prompt_, room_,
-                                                stepper_.summary().vocab_size, ends,
-                                                stepper_.options().feature_layers, sequence_.id()});
+  engine::SpeculatedAnswer answer{
+      stepper_.tokens(sequence_.id()),   prompt_,       room_, stepper_.summary().vocab_size, ends,
+      stepper_.options().feature_layers, sequence_.id()};
+  if (auto* const own = dynamic_cast<Engine*>(&stepper_)) {
+    answer.engine = &engine::EngineAccess::occupant(*own);
+    answer.threads = engine::EngineAccess::runner(*own).executor().workers();
+  }
+  speculation_.emplace(options_.speculation, answer);
 }
 
 bool Generation::Impl::may_draft() const {

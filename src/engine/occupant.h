@@ -18,8 +18,10 @@ class Occupant {
 
  private:
   friend class Occupied;
+  friend class OccupiedIfFree;
   const char* host_;
   std::atomic<std::thread::id> thread_{};  // that of no thread: nobody
+  std::atomic<int> brief_{0};              // who is inside, or tries to be, for a moment alone
 };
 
 /// Occupies for a scope. Allocates nothing where nobody else is inside.
@@ -27,9 +29,9 @@ class Occupied {
  public:
   enum Waiting { kThrows, kWaits, kReads };
 
-  /// Where another thread is inside, throws kInvalidArgument, or waits until it has left. Where
-  /// this thread is inside already (a sampler, sink or combiner of its step calls), kReads stays
-  /// with that, and the others throw.
+  /// Where another thread is inside, throws kInvalidArgument, or waits until it has left, as all
+  /// do for who is inside for a moment alone (OccupiedIfFree). Where this thread is inside already
+  /// (a sampler, sink or combiner of its step calls), kReads stays with that, and the others throw.
   explicit Occupied(Occupant& occupant, Waiting waiting = kThrows) : occupant_(occupant) {
     const std::thread::id self = std::this_thread::get_id();
     while (true) {
@@ -37,7 +39,7 @@ class Occupied {
       if (occupant_.thread_.compare_exchange_strong(found, self, std::memory_order_acquire)) return;
       is_entered_ = waiting != kReads || found != self;
       if (!is_entered_) return;
-      if (waiting == kThrows || found == self) refuse(found == self);
+      if (found == self || (waiting == kThrows && stays(found))) refuse(found == self);
       occupant_.thread_.wait(found, std::memory_order_relaxed);
     }
   }
@@ -50,6 +52,11 @@ class Occupied {
   Occupied& operator=(const Occupied&) = delete;
 
  private:
+  /// Whether the thread that was found inside is there for more than a moment.
+  bool stays(std::thread::id found) const {
+    return occupant_.brief_.load(std::memory_order_acquire) == 0 &&
+           occupant_.thread_.load(std::memory_order_relaxed) == found;
+  }
   [[noreturn]] void refuse(bool is_own) const {
     const std::string host(occupant_.host_);
     throw Error(ErrorKind::kInvalidArgument,
@@ -62,6 +69,37 @@ class Occupied {
 
   Occupant& occupant_;
   bool is_entered_ = true;
+};
+
+/// Occupies for a scope, no longer than a step takes, where nobody is inside: whoever comes
+/// meanwhile waits.
+class OccupiedIfFree {
+ public:
+  /// Null: of nothing.
+  explicit OccupiedIfFree(Occupant* occupant) : occupant_(occupant) {
+    if (occupant_ == nullptr) return;
+    // Before it is inside, so that who finds it there knows.
+    occupant_->brief_.fetch_add(1, std::memory_order_relaxed);
+    std::thread::id nobody;
+    if (occupant_->thread_.compare_exchange_strong(nobody, std::this_thread::get_id(),
+                                                   std::memory_order_acq_rel)) {
+      return;
+    }
+    occupant_->brief_.fetch_sub(1, std::memory_order_relaxed);
+    occupant_ = nullptr;
+  }
+  ~OccupiedIfFree() {
+    if (occupant_ == nullptr) return;
+    occupant_->thread_.store({}, std::memory_order_release);
+    occupant_->thread_.notify_all();
+    occupant_->brief_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  OccupiedIfFree(const OccupiedIfFree&) = delete;
+  OccupiedIfFree& operator=(const OccupiedIfFree&) = delete;
+  explicit operator bool() const { return occupant_ != nullptr; }
+
+ private:
+  Occupant* occupant_;
 };
 
 }  // namespace vitrine::engine

@@ -51,6 +51,9 @@ std::string one_line(std::string text) {
 
 Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnswer& answer)
     : options_(options),
+      engine_(answer.engine),
+      threads_(answer.threads),
+      borrower_(dynamic_cast<core::ThreadBorrower*>(options.drafter)),
       gate_(options),
       end_ids_(answer.end_ids.begin(), answer.end_ids.end()),
       vocab_size_(answer.vocab_size),
@@ -78,6 +81,24 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
   if (is_on() && !answer.past.empty()) show(answer.past);
   if (is_on()) show(answer.prompt);
 }
+
+class Speculation::Loan {
+ public:
+  explicit Loan(const Speculation& answer)
+      : borrower_(answer.threads_ == nullptr ? nullptr : answer.borrower_),
+        occupied_(borrower_ == nullptr ? nullptr : answer.engine_) {
+    if (occupied_) borrower_->lend(answer.threads_);
+  }
+  ~Loan() {
+    if (occupied_) borrower_->lend(nullptr);
+  }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+ private:
+  core::ThreadBorrower* borrower_;
+  OccupiedIfFree occupied_;
+};
 
 template <typename Work>
 void Speculation::guarded(Work&& work) {
@@ -117,7 +138,10 @@ void Speculation::show(std::span<const int32_t> tokens) {
 }
 
 void Speculation::observe(int64_t first, std::span<const float> rows) {
-  guarded([&] { options_.drafter->observe(text_, first, rows); });
+  guarded([&] {
+    const Loan loan(*this);
+    options_.drafter->observe(text_, first, rows);
+  });
 }
 
 void Speculation::restart() {
@@ -219,7 +243,10 @@ void Speculation::take(int32_t count, ConstraintGuide* guide, const JumpForward*
 void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
   DraftProposal proposal = request(count, guide == nullptr);
   const double before = counts_.draft_seconds;
-  guarded([&] { options_.drafter->propose({&proposal, 1}); });
+  guarded([&] {
+    const Loan loan(*this);
+    options_.drafter->propose({&proposal, 1});
+  });
   gate_.drafted(counts_.draft_seconds - before);
   take(proposal.count, guide, jump);
 }
@@ -229,6 +256,7 @@ void Speculation::ask_together(Drafter& drafter, std::span<Speculation* const> a
   const SpeculationClock::time_point start = SpeculationClock::now();
   std::string problem;
   try {
+    const Loan loan(*answers.front());
     drafter.propose(proposals);
   } catch (const std::exception& error) {
     problem = error.what();

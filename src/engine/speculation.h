@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/piece_work.h"
 #include "engine/constraint_guide.h"
+#include "engine/occupant.h"
 #include "vitrine/generate.h"
 #include "vitrine/speculate.h"
 
@@ -23,6 +25,9 @@ struct SpeculatedAnswer {
   std::span<const int32_t> end_ids;
   std::span<const int> feature_layers;  // whose residual stream can be shown
   SequenceId sequence = 0;
+  // Whose steps make the answer, and the threads of these; null: it is no engine, or it has none.
+  Occupant* engine = nullptr;
+  core::PieceThreads* threads = nullptr;
 };
 
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
@@ -80,6 +85,9 @@ class Speculation final : public ChoiceGuide {
   const SpeculationCounts& counts() const { return counts_; }
 
  private:
+  /// While it stands, a drafter that can use them has the engine's threads, unless the engine has
+  /// work for them.
+  class Loan;
   bool is_on() const { return text_ != 0; }
   void add_time(double seconds) { counts_.draft_seconds += seconds; }
   template <typename Work>
@@ -91,6 +99,9 @@ class Speculation final : public ChoiceGuide {
   void drop_ends(int32_t count);
 
   const SpeculationOptions options_;
+  Occupant* engine_;
+  core::PieceThreads* threads_;
+  core::ThreadBorrower* borrower_;  // the drafter, where it can use them
   DraftGate gate_;
   std::vector<int32_t> end_ids_;
   int32_t vocab_size_;

@@ -7,35 +7,27 @@
 #include <thread>
 #include <vector>
 
+#include "core/piece_work.h"
+
 namespace vitrine::engine {
 
-/// Work that comes in numbered pieces.
-class PieceWork {
- public:
-  virtual ~PieceWork() = default;
-  /// Does not throw: the leader counts on every piece to end.
-  virtual void run_piece(int64_t piece) = 0;
-  /// The leader has no piece left and waits for the others': what it will read next may be fetched.
-  virtual void fetch_next() {}
-};
+using core::PieceWork;
 
 /// Fork and join over pieces, without locks. A thread that the system has taken away delays nobody
 /// as long as it holds no piece. Idle threads spin for a moment, then sleep.
 ///
 /// Each thread has a share of its own, pieces in a row, so that no two threads write the same line
 /// while there is work for both; who is done first takes what the others have left.
-class WorkerPool {
+class WorkerPool final : public core::PieceThreads {
  public:
   /// `threads` counts the calling thread.
   explicit WorkerPool(int threads);
-  ~WorkerPool();
+  ~WorkerPool() override;
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs all pieces (fewer than 2^24 - 256) and returns when the last is done. Called from one
-  /// thread.
-  void run(PieceWork& work, int64_t pieces);
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  void run(PieceWork& work, int64_t pieces) override;
+  int threads() const override { return static_cast<int>(workers_.size()) + 1; }
 
  private:
   struct alignas(128) Share {
