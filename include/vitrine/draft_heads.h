@@ -29,9 +29,10 @@ VITRINE_API std::vector<std::string> draft_head_names();
 /// `eagle3`: EAGLE-3 (Li et al., arXiv 2503.01840) as SafeAILab, SpecForge and PyPI's `speculators`
 /// write it. `peagle`: P-EAGLE (arXiv 2602.01469), as the last two. `medusa`: Medusa (Cai et al.,
 /// arXiv 2401.10774) as vLLM reads it. All guess the likeliest chain, or tree
-/// (DraftProposal::parents), and run on the thread that asks. Of a text they keep its tokens, keys
-/// and values of their own for max_tokens of it, and the features of its newest positions: all of
-/// that is allocated by start() and fork() alone.
+/// (DraftProposal::parents), on the thread that asks; in an engine's answers (generate, Generation)
+/// that engine's other threads share the work on the CPU's fused path, which changes no guess. Of a
+/// text they keep its tokens, keys and values of their own for max_tokens of it, and the features
+/// of its newest positions: all of that is allocated by start() and fork() alone.
 ///
 /// Throws kInvalidArgument for another name, a folder that is not there, or layers that the model
 /// does not have; kBadFile where files break their format or were made for another model (hidden

@@ -73,6 +73,14 @@ class EagleDrafter final : public HeadDrafter {
     texts_.commit(text, tokens);
   }
   void release(DraftTextId text, bool) override { texts_.release(text); }
+  DraftMemory memory() const override {
+    DraftMemory memory{.weight_bytes = network_.weight_bytes()};
+    for (const auto& [id, text] : texts_.all()) {
+      memory.kv_bytes += text->cache.bytes();
+      memory.index_bytes += text->bytes();
+    }
+    return memory;
+  }
 
   void truncate(DraftTextId id, int64_t length) override {
     EagleText& text = texts_.truncate(id, length);

@@ -23,6 +23,7 @@ class EagleCache {
   EagleCache(const ModelConfig& layer, int64_t slots);
 
   kernels::KvView view(size_t layer);
+  uint64_t bytes() const { return floats_.bytes(); }
   int32_t branch_block(int32_t branch, int32_t index) const {
     return static_cast<int32_t>(blocks_) + branch * kBranchBlocks + index;
   }

@@ -40,6 +40,7 @@ class EagleNetwork {
 
   /// Threads that share the runs from now on; null: none.
   void lend(core::PieceThreads* threads) { work_.lend(threads); }
+  uint64_t weight_bytes() const { return weights_.num_bytes(); }
   /// Makes room for texts of so many positions. The only function that allocates.
   void reserve(int64_t positions);
   /// [hidden] what fc makes of one row of features. Not in a step.

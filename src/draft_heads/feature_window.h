@@ -17,6 +17,7 @@ class FeatureWindow {
 
   int64_t first() const { return first_; }
   int64_t end() const { return first_ + count_; }
+  uint64_t bytes() const { return (rows_.size() + prompt_row_.size()) * sizeof(float); }
   bool is_full() const { return count_ == capacity_; }
   const float* row(int64_t position) const { return slot(position - first_); }
   /// Room for the row of the next position, to be filled before keep_prompt_row(). Not where it is

@@ -28,6 +28,7 @@ class AlignedFloats {
   }
   AlignedFloats& operator=(const AlignedFloats&) = delete;
 
+  uint64_t bytes() const { return floats_.size() * sizeof(float); }
   float* data() { return floats_.data() + skipped(); }
   const float* data() const { return floats_.data() + skipped(); }
 

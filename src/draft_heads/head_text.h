@@ -26,6 +26,8 @@ struct HeadText {
   }
   HeadText& operator=(const HeadText&) = delete;
 
+  /// Of what it keeps beside keys and values.
+  uint64_t bytes() const { return tokens.capacity() * sizeof(int32_t) + features.bytes(); }
   int64_t length() const { return std::ssize(tokens); }
   /// The position of the last pair, where the newest token has its own; else -1.
   int64_t last_pair() const {
@@ -44,6 +46,7 @@ class HeadTexts {
   DraftTextId add(std::unique_ptr<Text> text) { return texts_.add(std::move(text)); }
   Text& get(DraftTextId text) const { return texts_.get(text); }
   DraftTextId fork(DraftTextId text) { return texts_.fork(text); }
+  const auto& all() const { return texts_.all(); }
   void release(DraftTextId text) { texts_.erase(text); }
 
   void commit(DraftTextId text, std::span<const int32_t> added) {

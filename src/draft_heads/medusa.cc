@@ -116,6 +116,11 @@ class MedusaDrafter final : public HeadDrafter {
   }
   void truncate(DraftTextId text, int64_t length) override { texts_.truncate(text, length); }
   void release(DraftTextId text, bool) override { texts_.release(text); }
+  DraftMemory memory() const override {
+    DraftMemory memory{.weight_bytes = weights_.num_bytes()};
+    for (const auto& [id, text] : texts_.all()) memory.index_bytes += text->bytes();
+    return memory;
+  }
 
   void observe(DraftTextId id, int64_t first, std::span<const float> rows) override {
     FeatureWindow& features = texts_.get(id).features;

@@ -75,7 +75,7 @@ class SharedWork {
 
  private:
   // What one thread does in less time than others take to hear of it.
-  static constexpr int64_t kFewOperations = 1 << 15;
+  static constexpr int64_t kFewOperations = 1 << 14;
 
   template <typename Run>
   class Pieces final : public core::PieceWork {

@@ -63,6 +63,15 @@ class DraftHeads(AuditCase):
                 right = 1 - counts["acceptance_histogram"][0] / counts["num_spec_steps"]
                 self.assertGreater(right, 0.3 if arguments[1] == "0" else 0.05)
 
+    def test_threads_change_no_guess(self):
+        for arguments in ((), ("--draft-tree", "8x4")):
+            counts = [self.answer("--speculate", f"eagle3={SHIPPED}", "--temperature", "0",
+                                  "-t", threads, *arguments)[1] for threads in (1, 2, 3)]
+            for name in ("num_draft_tokens", "acceptance_histogram"):
+                with self.subTest(name, arguments=arguments):
+                    self.assertEqual(counts[1][name], counts[0][name])
+                    self.assertEqual(counts[2][name], counts[0][name])
+
     def test_the_log_is_the_one_without(self):
         heads = write_heads(self.folder / "heads")
         self.generate("plain.vtr", "--audit-level", "full", tokens=40)

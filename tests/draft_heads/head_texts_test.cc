@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "draft_heads/head_kind.h"
 #include "tests/draft_heads/head_folders.h"
@@ -102,6 +103,61 @@ class HeadTexts : public ::testing::TestWithParam<const char*> {
   std::vector<float> features_;
   Tokens text_;
 };
+
+/// Runs pieces last to first, every other one on another thread.
+class ReversedThreads final : public core::PieceThreads {
+ public:
+  void run(core::PieceWork& work, int64_t pieces) override {
+    ++runs;
+    std::thread other([&] {
+      for (int64_t piece = pieces - 1; piece >= 0; piece -= 2) work.run_piece(piece);
+    });
+    for (int64_t piece = pieces - 2; piece >= 0; piece -= 2) work.run_piece(piece);
+    other.join();
+  }
+  int threads() const override { return 2; }
+
+  int64_t runs = 0;
+};
+
+TEST_P(HeadTexts, GuessTheSameOnLentThreads) {
+  ReversedThreads threads;
+  drafter_->lend(&threads);
+  std::vector<DraftTextId> texts;
+  std::vector<Guesses> alone;
+  for (const size_t length : {2, 3, 64, 66, 300, 700, 5, 9, 33, 41, 130, 260, 17, 77, 78, 81}) {
+    texts.push_back(start(*drafter_, length, 50));
+    alone.push_back(expected(length));
+  }
+  EXPECT_EQ(guess(*drafter_, texts), alone);
+  const int64_t runs = threads.runs;
+  EXPECT_GT(runs, 0);
+  drafter_->lend(nullptr);
+  EXPECT_EQ(guess(*drafter_, texts), alone);
+  EXPECT_EQ(threads.runs, runs);
+}
+
+TEST_P(HeadTexts, SayWhatTheyHold) {
+  const bool has_keys = std::string(GetParam()) != "medusa";
+  const DraftMemory before = drafter_->memory();
+  EXPECT_GT(before.weight_bytes, static_cast<uint64_t>(3 * kHidden * kHidden) * sizeof(float));
+  EXPECT_EQ(before.kv_bytes, 0U);
+  EXPECT_EQ(before.index_bytes, 0U);
+  const DraftTextId text = start(*drafter_, 9);
+  const DraftMemory one = drafter_->memory();
+  // Two layers' keys and values of 12 numbers a position.
+  const uint64_t keys = uint64_t{kMostTokens} * 2 * 2 * 12 * sizeof(float);
+  EXPECT_EQ(one.weight_bytes, before.weight_bytes);
+  EXPECT_GE(one.kv_bytes, has_keys ? keys : 0);
+  EXPECT_LE(one.kv_bytes, has_keys ? 2 * keys : 0);
+  EXPECT_GE(one.index_bytes, kMostTokens * sizeof(int32_t));
+  const DraftTextId other = drafter_->fork(text);
+  EXPECT_EQ(drafter_->memory().kv_bytes, 2 * one.kv_bytes);
+  EXPECT_EQ(drafter_->memory().index_bytes, 2 * one.index_bytes);
+  drafter_->release(text, true);
+  drafter_->release(other, false);
+  EXPECT_EQ(drafter_->memory().kv_bytes, 0U);
+}
 
 TEST_P(HeadTexts, GuessTheSameHoweverFeaturesAreShown) {
   for (const size_t length : {2, 3, 64, 66, 300, 700}) {
