@@ -2,6 +2,7 @@
 """Draft heads in plain torch, in float32, and folders with random ones for tests."""
 
 import json
+import subprocess
 
 import torch
 from safetensors.torch import save_file
@@ -28,6 +29,23 @@ def write_folder(folder, config, tensors):
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()},
               folder / "model.safetensors")
     return folder
+
+
+def ask_guesses(program, scratch, kind, heads, texts, guesses, chunk=10**6, **fields):
+    """What heads guess behind texts, by guess_lines: each a list of tokens, and features
+    [tokens - 1, width] that are shown `chunk` rows at a time. The model is in scratch/"target"."""
+    request = {"kind": kind, "heads": str(heads), "model": str(scratch / "target"),
+               "guesses": guesses, "chunk": chunk, "texts": [], **fields}
+    for index, (tokens, features) in enumerate(texts):
+        path = scratch / f"features{index}.f32"
+        path.write_bytes(features.numpy().astype("<f4").tobytes())
+        request["texts"].append({"tokens": tokens, "features": str(path)})
+    result = subprocess.run([program], input=json.dumps(request), capture_output=True, text=True,
+                            timeout=60, check=True)
+    found = json.loads(result.stdout)
+    if "error" in found:
+        raise AssertionError(found["error"])
+    return found
 
 
 def write_target(folder, seed=1, **changes):

@@ -19,8 +19,9 @@ from unittest import mock
 try:
     import numpy
     import torch
-    from head_forms import (EagleForm, TARGET, dynamic_tree, eagle_tensors, medusa_guesses,
-                            medusa_tensors, random_tensor, write_folder, write_target)
+    from head_forms import (EagleForm, TARGET, ask_guesses, dynamic_tree, eagle_tensors,
+                            medusa_guesses, medusa_tensors, random_tensor, write_folder,
+                            write_target)
     import transformers
 except ImportError as error:
     print(f"skipped: {error}")
@@ -108,17 +109,7 @@ class Heads(unittest.TestCase):
                  random_tensor(generator, length - 1, width)) for length in LENGTHS]
 
     def ask(self, kind, heads, texts, guesses=GUESSES, chunk=10**6, **fields):
-        request = {"kind": kind, "heads": str(heads), "model": str(self.folder / "target"),
-                   "guesses": guesses, "chunk": chunk, "texts": [], **fields}
-        for index, (tokens, features) in enumerate(texts):
-            path = self.folder / f"features{index}.f32"
-            path.write_bytes(features.numpy().astype("<f4").tobytes())
-            request["texts"].append({"tokens": tokens, "features": str(path)})
-        result = subprocess.run([GUESS_LINES], input=json.dumps(request), capture_output=True,
-                                text=True, timeout=60, check=True)
-        found = json.loads(result.stdout)
-        self.assertNotIn("error", found, found)
-        return found
+        return ask_guesses(GUESS_LINES, self.folder, kind, heads, texts, guesses, chunk, **fields)
 
     def compare(self, found, expected):
         self.assertEqual(len(found), len(expected))
