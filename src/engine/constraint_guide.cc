@@ -187,56 +187,6 @@ std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<cons
   return spelling.tokens.first(kept);
 }
 
-void DraftMasks::add(std::span<const uint32_t> mask, const ConstraintDecision& decision) {
-  if (count_ == all_.size()) all_.emplace_back();
-  Entry& entry = all_[count_++];
-  entry.mask.assign(mask.begin(), mask.end());
-  entry.decision = decision;
-}
-
-size_t ConstraintGuide::look_ahead(std::span<const int32_t> tokens, const JumpForward* jump,
-                                   DraftMasks& masks) {
-  masks.begin();
-  masks.add(mask_, decision_);
-  const ConstraintCounts counts = counts_;
-  const bool was_limited = was_limited_, is_limited = is_limited_;
-  const int64_t allowed = allowed_, in_time = in_time_;
-  size_t count = 0;
-  for (bool goes_on = true; goes_on && count < tokens.size();) {
-    const int32_t before = accepted_;
-    try {
-      goes_on = stands_open(tokens[count], jump);
-    } catch (const std::exception&) {  // the answer may never come here
-      goes_on = false;
-    }
-    if (goes_on) {
-      masks.add(mask_, decision_);
-      ++count;
-    } else {
-      roll_back(static_cast<size_t>(accepted_ - before));
-    }
-  }
-  roll_back(count);
-  const double seconds = counts_.mask_seconds;
-  counts_ = counts;
-  counts_.mask_seconds = seconds;
-  was_limited_ = was_limited, is_limited_ = is_limited;
-  allowed_ = allowed, in_time_ = in_time;
-  problem_.clear();
-  ConstraintDecision first;
-  std::ranges::copy(masks.of(0, first), mask_.begin());
-  decision_ = first;
-  return count;
-}
-
-/// Moves on by a token, and says whether what follows it is chosen, under the mask that is made.
-bool ConstraintGuide::stands_open(int32_t token, const JumpForward* jump) {
-  const auto id = static_cast<size_t>(token);
-  if (id / 32 >= mask_.size() || (mask_[id / 32] >> (id % 32) & 1U) == 0) return false;
-  if (!follow(token)) return false;
-  return prepare() == Next::kToken && (jump == nullptr || !jump->may_jump(mask_));
-}
-
 void ConstraintGuide::roll_back(size_t count) {
   if (count == 0) return;
   constraint_.rollback(static_cast<int32_t>(count));

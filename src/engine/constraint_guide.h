@@ -12,26 +12,6 @@
 
 namespace vitrine::engine {
 
-/// The masks of a pass that brings guesses: of what stands in place of the first one, and behind
-/// each of them.
-class DraftMasks {
- public:
-  void begin() { count_ = 0; }
-  void add(std::span<const uint32_t> mask, const ConstraintDecision& decision);
-  std::span<const uint32_t> of(size_t index, ConstraintDecision& decision) const {
-    decision = all_[index].decision;
-    return all_[index].mask;
-  }
-
- private:
-  struct Entry {
-    std::vector<uint32_t> mask;
-    ConstraintDecision decision;
-  };
-  std::vector<Entry> all_;  // kept from pass to pass
-  size_t count_ = 0;
-};
-
 class ConstraintGuide {
  public:
   /// `end_ids`: ids that end the sequence. `banned`: ids that never come; they leave every mask.
@@ -62,12 +42,6 @@ class ConstraintGuide {
   /// Takes back the last tokens of a jump.
   void take_back(size_t count);
 
-  /// Behind prepare(): how many of these tokens may stand one behind the other, each chosen under
-  /// the mask that it leaves, without an end, a deadlock or (with `jump`) a place behind one at
-  /// which text may be forced. `masks`: of the first of them and behind each that may stand.
-  /// Nothing has changed then; what the constraint throws ends it.
-  size_t look_ahead(std::span<const int32_t> tokens, const JumpForward* jump, DraftMasks& masks);
-
   /// The host's validator refused the answer; returns how many it has refused.
   int64_t reject_answer() { return ++counts_.rejected_answers; }
   /// Takes everything back: another attempt begins.
@@ -87,6 +61,7 @@ class ConstraintGuide {
   const ConstraintCounts& counts() const { return counts_; }
 
  private:
+  friend class DraftWalk;
   /// Runs what asks the constraint, and remembers what that throws.
   template <typename Work>
   auto asking(Work&& work) {
@@ -98,7 +73,6 @@ class ConstraintGuide {
     }
   }
   void make_mask();
-  bool stands_open(int32_t token, const JumpForward* jump);
   bool limit_takes_more();
   void move_on(int32_t token);
   bool has_only_ends() const;

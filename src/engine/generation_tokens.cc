@@ -17,9 +17,14 @@ void Generation::Impl::begin_speculation() {
     ends = stepper_.summary().eos_token_ids;
     ends.insert(ends.end(), options_.stop_token_ids.begin(), options_.stop_token_ids.end());
   }
-  engine::SpeculatedAnswer answer{
-      stepper_.tokens(sequence_.id()),   prompt_,       room_, stepper_.summary().vocab_size, ends,
-      stepper_.options().feature_layers, sequence_.id()};
+  engine::SpeculatedAnswer answer{stepper_.tokens(sequence_.id()),
+                                  prompt_,
+                                  room_,
+                                  stepper_.summary().vocab_size,
+                                  ends,
+                                  stepper_.options().feature_layers,
+                                  sequence_.id(),
+                                  engine::runs_draft_trees(stepper_)};
   if (auto* const own = dynamic_cast<Engine*>(&stepper_)) {
     answer.engine = &engine::EngineAccess::occupant(*own);
     answer.threads = engine::EngineAccess::runner(*own).executor().workers();
@@ -228,7 +233,7 @@ void Generation::draft(std::span<Generation* const> answers) {
     std::vector<engine::Speculation*> texts;
     std::vector<DraftProposal> proposals;
     for (Impl* one : those) {
-      proposals.push_back(one->speculation_->request(one->wanted(), !one->guide_));
+      proposals.push_back(one->speculation_->request(one->wanted()));
       texts.push_back(&*one->speculation_);
     }
     engine::Speculation::ask_together(*drafter, texts, proposals);

@@ -11,7 +11,7 @@ namespace vitrine::engine {
 
 namespace {
 
-constexpr int32_t kGone = -1;  // in moved_
+constexpr int32_t kGone = -2;  // in moved_
 
 constexpr const char* kUnknownProblem = "it threw what is no std::exception";
 
@@ -51,6 +51,7 @@ std::string one_line(std::string text) {
 
 Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnswer& answer)
     : options_(options),
+      takes_trees_(options.max_depth > 0 && answer.runs_trees),
       engine_(answer.engine),
       threads_(answer.threads),
       borrower_(dynamic_cast<core::ThreadBorrower*>(options.drafter)),
@@ -61,9 +62,9 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
   check_speculation(options);
   const auto most = static_cast<size_t>(options.max_drafts);
   drafts_.resize(most);
-  parents_.resize(options.max_depth > 0 ? most : 0);
-  moved_.resize(parents_.size());
-  step_parents_.reserve(parents_.size());
+  parents_.resize(most);
+  moved_.resize(most);
+  step_parents_.reserve(most);
   step_tokens_.reserve(most + 1);
   counts_.acceptance_histogram.resize(most + 1);
   guarded([&] {
@@ -155,15 +156,14 @@ int32_t Speculation::wanted(int64_t most) const {
   return static_cast<int32_t>(std::min<int64_t>(most, gate_.limit()));
 }
 
-DraftProposal Speculation::request(int32_t count, bool takes_trees) {
+DraftProposal Speculation::request(int32_t count) {
   is_asked_ = true;
   num_requested_ = count;
-  takes_trees_ = takes_trees && !parents_.empty();
   const auto room = static_cast<size_t>(count);
   DraftProposal proposal{text_, std::span(drafts_).first(room)};
+  std::iota(parents_.begin(), parents_.end(), -1);  // who leaves it so guesses a chain
   if (takes_trees_) {
     proposal.parents = std::span(parents_).first(room);
-    std::iota(parents_.begin(), parents_.end(), -1);  // who leaves it so guesses a chain
     proposal.max_depth = options_.max_depth;
   }
   return proposal;
@@ -203,28 +203,31 @@ void Speculation::check_tree(int32_t count) const {
   }
 }
 
-// Leaves out ends, which nothing follows, what stands behind them, and what is too deep in a tree.
-void Speculation::drop_ends(int32_t count) {
+// Of the first `count` guesses, leaves out those that `keep` (the token, and whom of those that
+// stay it stands behind) does not keep, and what stands behind them.
+template <typename Keep>
+void Speculation::keep_drafts(size_t count, Keep&& keep) {
   num_drafts_ = 0;
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    const bool is_end = std::ranges::find(end_ids_, drafts_[i]) != end_ids_.end();
-    if (!takes_trees_) {
-      if (is_end) return;
-      ++num_drafts_;
-      continue;
-    }
+  for (size_t i = 0; i < count; ++i) {
     const int32_t parent = parents_[i];
-    const bool is_behind_gone = parent >= 0 && moved_[static_cast<size_t>(parent)] == kGone;
-    const int32_t above = parent < 0 ? -1 : moved_[static_cast<size_t>(parent)];
-    int32_t depth = 1;
-    for (int32_t at = above; at >= 0; at = parents_[static_cast<size_t>(at)]) ++depth;
-    const bool goes = is_end || is_behind_gone || depth > options_.max_depth;
-    moved_[i] = goes ? kGone : static_cast<int32_t>(num_drafts_);
-    if (moved_[i] == kGone) continue;
+    const int32_t above = parent < 0 ? parent : moved_[static_cast<size_t>(parent)];
+    const bool stays = above != kGone && keep(drafts_[i], above);
+    moved_[i] = stays ? static_cast<int32_t>(num_drafts_) : kGone;
+    if (!stays) continue;
     drafts_[num_drafts_] = drafts_[i];
     parents_[num_drafts_] = above;
     ++num_drafts_;
   }
+}
+
+// Leaves out ends, which nothing follows, what stands behind them, and what is too deep in a tree.
+void Speculation::drop_ends(int32_t count) {
+  keep_drafts(static_cast<size_t>(count), [this](int32_t token, int32_t above) {
+    int32_t depth = 1;
+    for (; takes_trees_ && above >= 0; above = parents_[static_cast<size_t>(above)]) ++depth;
+    const bool is_too_deep = takes_trees_ && depth > options_.max_depth;
+    return !is_too_deep && std::ranges::find(end_ids_, token) == end_ids_.end();
+  });
 }
 
 void Speculation::take(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
@@ -237,11 +240,15 @@ void Speculation::take(int32_t count, ConstraintGuide* guide, const JumpForward*
   }
   drop_ends(count);
   if (guide == nullptr || num_drafts_ == 0) return;
-  num_drafts_ = guide->look_ahead(std::span(drafts_).first(num_drafts_), jump, masks_);
+  DraftWalk walk(*guide, jump, masks_);
+  keep_drafts(num_drafts_, [&walk](int32_t token, int32_t above) {
+    return walk.add(token, static_cast<size_t>(above + 1));
+  });
+  walk.end();
 }
 
 void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
-  DraftProposal proposal = request(count, guide == nullptr);
+  DraftProposal proposal = request(count);
   const double before = counts_.draft_seconds;
   guarded([&] {
     const Loan loan(*this);
@@ -279,7 +286,7 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
                       drafts_.begin() + static_cast<ptrdiff_t>(count));
   step_parents_.clear();
   bool is_chain = true;
-  for (size_t i = 0; takes_trees_ && i < count; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     step_parents_.push_back(parents_[i] + 1);
     is_chain = is_chain && static_cast<size_t>(step_parents_.back()) == i;
   }
@@ -289,6 +296,7 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
 
 void Speculation::begin_pass(int64_t position) {
   first_position_ = position;
+  place_ = 0;
   pass_began_ = SpeculationClock::now();
 }
 
@@ -315,10 +323,15 @@ void Speculation::end_pass(int64_t proposed, int64_t accepted, bool is_rejected)
 
 std::span<const uint32_t> Speculation::allowed_tokens(int64_t position,
                                                       ConstraintDecision& decision) {
+  if (position == first_position_) place_ = 0;  // the pass is made again, too
   const int32_t attempt = decision.attempt;
-  const auto mask = masks_.of(static_cast<size_t>(position - first_position_), decision);
+  const auto mask = masks_.of(place_, decision);
   decision.attempt = attempt;
   return mask;
+}
+
+void Speculation::chosen(int64_t position, int32_t token) {
+  if (position - first_position_ == masks_.depth(place_)) place_ = masks_.behind(place_, token);
 }
 
 }  // namespace vitrine::engine

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/piece_work.h"
-#include "engine/constraint_guide.h"
+#include "engine/draft_walk.h"
 #include "engine/occupant.h"
 #include "vitrine/generate.h"
 #include "vitrine/speculate.h"
@@ -25,10 +25,15 @@ struct SpeculatedAnswer {
   std::span<const int32_t> end_ids;
   std::span<const int> feature_layers;  // whose residual stream can be shown
   SequenceId sequence = 0;
+  bool runs_trees = false;  // whose guesses may be a tree
   // Whose steps make the answer, and the threads of these; null: it is no engine, or it has none.
   Occupant* engine = nullptr;
   core::PieceThreads* threads = nullptr;
 };
+
+/// Whether steps of it take drafts in a tree. Of a Stepper that is no engine of Vitrine's it is not
+/// known.
+bool runs_draft_trees(Stepper& stepper);
 
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
 class Speculation final : public ChoiceGuide {
@@ -52,7 +57,7 @@ class Speculation final : public ChoiceGuide {
   /// asked already.
   int32_t wanted(int64_t most) const;
   /// Where the drafter is to write so many.
-  DraftProposal request(int32_t count, bool takes_trees);
+  DraftProposal request(int32_t count);
   /// How many it wrote there. `guide`: that of a constraint, which says how far they may go (null:
   /// none).
   void take(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
@@ -81,6 +86,7 @@ class Speculation final : public ChoiceGuide {
   void discard(int64_t count) { counts_.num_discarded_tokens += count; }
 
   std::span<const uint32_t> allowed_tokens(int64_t position, ConstraintDecision& decision) override;
+  void chosen(int64_t position, int32_t token) override;
 
   const SpeculationCounts& counts() const { return counts_; }
 
@@ -96,9 +102,12 @@ class Speculation final : public ChoiceGuide {
   void fail(const std::string& problem);
   void check(int32_t count) const;
   void check_tree(int32_t count) const;
+  template <typename Keep>
+  void keep_drafts(size_t count, Keep&& keep);
   void drop_ends(int32_t count);
 
   const SpeculationOptions options_;
+  const bool takes_trees_;  // what is asked for may be one
   Occupant* engine_;
   core::PieceThreads* threads_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
@@ -109,14 +118,14 @@ class Speculation final : public ChoiceGuide {
   DraftTextId text_ = 0;
   bool is_asked_ = false;             // for the next pass
   std::vector<int32_t> drafts_;       // [max_drafts] room for guesses
-  std::vector<int32_t> parents_;      // [max_drafts] of a tree; -1: the last committed token
+  std::vector<int32_t> parents_;      // [max_drafts] whom each stands behind; -1: the known token
   int32_t num_requested_ = 0;         // of it, that were asked for
-  bool takes_trees_ = false;          // what was asked for may be one
   size_t num_drafts_ = 0;             // of them, that a pass may bring
   std::vector<int32_t> step_tokens_;  // [1 + max_drafts]
   std::vector<int32_t> step_parents_;
-  std::vector<int32_t> moved_;  // [max_drafts] where drop_ends() moved a guess
+  std::vector<int32_t> moved_;  // [max_drafts] where keep_drafts() moved a guess
   DraftMasks masks_;
+  size_t place_ = 0;  // of them, that the pass under way has come to
   int64_t first_position_ = 0;
   std::chrono::steady_clock::time_point pass_began_;
   SpeculationCounts counts_;

@@ -96,6 +96,8 @@ class StepRunner final : private Meanwhile {
   std::span<const float> features(SequenceId sequence) const;
   const ops::TapBook* taps() const { return taps_ ? &*taps_ : nullptr; }
   Executor& executor() { return *executor_; }
+  /// Whether drafts may be a tree.
+  bool runs_trees() const { return executor_->runs_trees(); }
   int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
 
  private:

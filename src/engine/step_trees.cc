@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a step: drafts that are a tree, and which of them stay.
 #include "audit/pass_record.h"
+#include "engine/speculation.h"
 #include "engine/step_runner.h"
+#include "vitrine/model.h"
 
 namespace vitrine::engine {
+
+bool runs_draft_trees(Stepper& stepper) {
+  auto* const model = dynamic_cast<Model*>(&stepper);
+  auto* const engine = model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
+  return engine != nullptr && EngineAccess::runner(*engine).runs_trees();
+}
 
 void StepRunner::check_trees(std::span<const StepInput> inputs) const {
   int64_t branches = 0;
   for (const StepInput& input : inputs) {
     if (!DraftTree::is_tree(input)) continue;
-    if (!executor_->runs_trees()) {
+    if (!runs_trees()) {
       throw Error(
           ErrorKind::kUnsupported,
           "drafts in a tree need the CPU's fused kernels and a model that keeps no state of "

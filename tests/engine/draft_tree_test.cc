@@ -248,6 +248,28 @@ TEST(DraftTree, IsRefusedWhereItCannotRun) {
   expect_refused(*Federation::load(spec, options), "draft_parents");
 }
 
+TEST(DraftTree, OfAnAnswerIsAChainWhereItCannotRun) {
+  const auto expect_chains = [](Stepper& stepper) {
+    const AskedAnswer asked = ask(stepper, "drawn", all_samplers()[1].second);
+    const ToldAnswer plain = make_answer(stepper, asked);
+    TreeOracle oracle(plain.result.tokens, 0.7, stepper.summary().vocab_size);
+    const ToldAnswer found =
+        make_answer(stepper, asked, {.drafter = &oracle, .max_drafts = 6, .max_depth = 3});
+    expect_same_answer(plain, found);
+    EXPECT_EQ(found.result.speculation.problem, "");
+    EXPECT_EQ(oracle.trees, 0);
+    EXPECT_GT(found.result.speculation.num_accepted_draft_tokens, 10);
+  };
+  const EngineOptions options = tree_options();
+  expect_chains(*Engine::load(oracle_folder("qwen3_next"), options));
+  FederationSpec spec;
+  spec.path = "federation.json";
+  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
+                      {"dense", oracle_folder("llama"), ""}};
+  spec.combiner.weights = {0.4, 0.6};
+  expect_chains(*Federation::load(spec, options));
+}
+
 /// Keeps what it is shown of the residual stream.
 class Observer final : public OracleDrafter {
  public:

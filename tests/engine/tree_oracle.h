@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drafter that knows the answer and guesses trees.
+// A drafter that knows the answer and guesses trees, and answers that are guessed by it.
 #pragma once
 
 #include <random>
@@ -10,7 +10,8 @@
 namespace vitrine::testing {
 
 /// Knows the answer, and hides it in a tree: at each depth the right token is there with a
-/// probability, at a random place among wrong ones behind nodes that are right or wrong.
+/// probability, at a random place among wrong ones behind nodes that are right or wrong. Half of
+/// the wrong ones stand elsewhere in the answer, so that a constraint may allow them.
 class TreeOracle final : public OracleDrafter {
  public:
   TreeOracle(const std::vector<int32_t>& truth, double probability, int32_t vocab)
@@ -34,6 +35,7 @@ class TreeOracle final : public OracleDrafter {
     DraftProposal& proposal = proposals[0];
     if (proposal.parents.empty()) return OracleDrafter::propose(proposals);
     ++trees;
+    max_depth_ = proposal.max_depth;
     const auto made = static_cast<size_t>(length_ - prompt_);
     std::vector<int32_t> depth;
     int32_t true_node = -1, true_depth = 0;
@@ -41,6 +43,7 @@ class TreeOracle final : public OracleDrafter {
       const auto at = static_cast<size_t>(proposal.count);
       int32_t parent = static_cast<int32_t>(random_() % (at + 1)) - 1;
       int32_t token = static_cast<int32_t>(random_() % static_cast<uint32_t>(vocab_));
+      if (random_() % 2 == 0 && !truth_.empty()) token = truth_[random_() % truth_.size()];
       const size_t next = made + static_cast<size_t>(true_depth);
       const bool is_right =
           next < truth_.size() && std::uniform_real_distribution<>()(random_) < right_;
@@ -63,7 +66,13 @@ class TreeOracle final : public OracleDrafter {
     }
   }
 
-  int64_t trees = 0;
+  void told(DraftTextId text, int32_t proposed, int32_t accepted) override {
+    // On one path there are not so many.
+    if (proposed > max_depth_) ++checked_trees;
+    OracleDrafter::told(text, proposed, accepted);
+  }
+
+  int64_t trees = 0, checked_trees = 0;
 
  private:
   const std::vector<int32_t> truth_;
@@ -71,7 +80,41 @@ class TreeOracle final : public OracleDrafter {
   const int32_t vocab_;
   std::mt19937 random_{11};
   int64_t prompt_ = 0, length_ = 0;
+  int32_t max_depth_ = INT32_MAX;
   int tries_ = 0;
 };
+
+/// What guesses of an answer came to, in all its runs.
+struct GuessedRuns {
+  int64_t accepted = 0, passes = 0, trees = 0;  // trees: that a pass checked
+};
+
+/// The answer again, guessed as chains (a depth of 0) or trees by a drafter that is right never,
+/// often and always. `parts`, `part`: only one run of so many, this one first. Returns why the
+/// answer ended.
+inline StopReason expect_same_in_any_shape(Stepper& stepper, const AskedAnswer& asked,
+                                           GuessedRuns& runs, int parts = 1, int part = 0) {
+  SCOPED_TRACE(asked.name);
+  const ToldAnswer plain = make_answer(stepper, asked);
+  int run = 0;
+  for (const double probability : {0.0, 0.5, 0.9, 1.0}) {
+    for (const auto& [drafts, depth] : {std::pair(7, 0), std::pair(13, 4)}) {
+      if (run++ % parts != part % parts) continue;
+      SCOPED_TRACE(std::to_string(drafts) + " drafts, depth " + std::to_string(depth) +
+                   ", each right with " + std::to_string(probability));
+      TreeOracle oracle(plain.result.tokens, probability, stepper.summary().vocab_size);
+      const ToldAnswer found = make_answer(
+          stepper, asked, {.drafter = &oracle, .max_drafts = drafts, .max_depth = depth});
+      expect_same_answer(plain, found);
+      const SpeculationCounts& counts = found.result.speculation;
+      EXPECT_EQ(counts.problem, "");
+      EXPECT_EQ(oracle.num_texts(), 0U);
+      runs.accepted += counts.num_accepted_draft_tokens;
+      runs.passes += counts.num_passes;
+      runs.trees += oracle.checked_trees;
+    }
+  }
+  return plain.result.reason;
+}
 
 }  // namespace vitrine::testing
