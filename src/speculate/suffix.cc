@@ -2,11 +2,13 @@
 // Suffix decoding (Oliaro et al., arXiv 2411.04975): by what followed the end of the text before,
 // in the text itself and in finished answers of its scope. For each length of match the likeliest
 // continuation is taken token by token, as long as it is likely enough and no longer than the
-// match; of all, the one whose tokens are expected to be right most often.
+// match; of all, the one whose tokens are expected to be right most often. As a tree it is the
+// likeliest of all (continuation_tree.h).
 #include <algorithm>
 #include <array>
 #include <map>
 
+#include "continuation_tree.h"
 #include "draft_texts.h"
 #include "registry.h"
 
@@ -14,8 +16,9 @@ namespace vitrine::speculate {
 
 namespace {
 
-constexpr size_t kMaxPlaces = 32;  // of one index; the longest matches, of each length the newest
-constexpr int kMaxLengths = 6;     // of matches that are compared
+// Of one index; the longest matches, of each length the newest.
+constexpr size_t kMaxPlaces = ContinuationTree::kMaxPlaces / 2;
+constexpr size_t kMaxLengths = ContinuationTree::kMaxLengths;
 
 /// Finished answers of one scope.
 struct SharedAnswers {
@@ -64,18 +67,18 @@ class SuffixDrafter final : public Drafter {
           add_places(found->second.index, context);
         }
       }
-      proposal.count = guess(proposal.tokens);
+      const auto all = std::span(places_).first(num_places_);
+      std::ranges::sort(
+          all, {}, [](const MatchedPlace& place) { return std::pair(-place.length, place.rank); });
+      if (proposal.parents.empty()) {
+        proposal.count = guess(all, proposal.tokens);
+      } else {
+        tree_.guess(all, static_cast<double>(options_.min_probability), proposal);
+      }
     }
   }
 
  private:
-  struct Place {
-    const TokenIndex* index = nullptr;
-    int64_t next = 0;
-    int32_t length = 0;
-    int32_t rank = 0;  // in the order in which they were found
-  };
-
   SharedAnswers& scope(const std::string& name) {
     auto found = scopes_.find(name);
     if (found == scopes_.end()) {
@@ -102,14 +105,12 @@ class SuffixDrafter final : public Drafter {
     }
   }
 
-  int32_t guess(std::span<int32_t> tokens) {
-    const auto all = std::span(places_).first(num_places_);
-    std::ranges::sort(all, {},
-                      [](const Place& place) { return std::pair(-place.length, place.rank); });
+  /// `all`: the longest matches first.
+  int32_t guess(std::span<const MatchedPlace> all, std::span<int32_t> tokens) {
     int32_t best_count = 0;
     double best_score = 0;
     size_t behind = 0;
-    for (int lengths = 0; lengths < kMaxLengths && behind < all.size(); ++lengths) {
+    for (size_t lengths = 0; lengths < kMaxLengths && behind < all.size(); ++lengths) {
       const int32_t length = all[behind].length;
       while (behind < all.size() && all[behind].length == length) ++behind;
       const size_t most = std::min(tokens.size(), static_cast<size_t>(length));
@@ -125,16 +126,13 @@ class SuffixDrafter final : public Drafter {
 
   /// The likeliest tokens behind these places, as many as there is room for; `score`: how many of
   /// them are expected to be right.
-  int32_t follow(std::span<const Place> places, std::span<int32_t> path, double& score) {
+  int32_t follow(std::span<const MatchedPlace> places, std::span<int32_t> path, double& score) {
     size_t active = places.size();
     for (size_t i = 0; i < active; ++i) active_[i] = static_cast<uint32_t>(i);
     double probability = 1;
     int32_t count = 0;
     for (const size_t room = path.size(); static_cast<size_t>(count) < room; ++count) {
-      const auto token_of = [&](uint32_t place) {
-        const Place& at = places[place];
-        return at.index->token(at.next + count);
-      };
+      const auto token_of = [&](uint32_t place) { return places[place].token(count); };
       int32_t token = kNoToken;
       const auto [votes, of] = elect(active, token_of, token);
       if (votes == 0) break;
@@ -181,11 +179,12 @@ class SuffixDrafter final : public Drafter {
   std::map<std::string, SharedAnswers> scopes_;
   uint64_t uses_ = 0;
   // Of the text that is looked at:
-  std::array<Place, 2 * kMaxPlaces> places_;
+  std::array<MatchedPlace, 2 * kMaxPlaces> places_;
   size_t num_places_ = 0;
   std::array<uint32_t, 2 * kMaxPlaces> active_;
   std::array<std::pair<int32_t, int32_t>, 2 * kMaxPlaces> votes_;
   std::array<int32_t, TokenIndex::kMaxMatch> path_;
+  ContinuationTree tree_;
 };
 
 std::unique_ptr<Drafter> make_suffix_drafter(const DrafterOptions& options) {

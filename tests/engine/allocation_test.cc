@@ -316,7 +316,9 @@ TEST(Speculated, AnAnswerAllocatesNothingBetweenItsEnds) {
   if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), test_options());
   for (const std::string& name : drafter_names()) {
-    expect_answer_without_allocation(*engine, *make_drafter(name));
+    for (const int32_t depth : {0, 4}) {
+      expect_answer_without_allocation(*engine, *make_drafter(name), depth);
+    }
   }
 }
 

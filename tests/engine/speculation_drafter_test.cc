@@ -28,11 +28,17 @@ class SpeculationDrafterTest : public ::testing::Test {
 
 TEST_F(SpeculationDrafterTest, NgramAndSuffixChangeNothing) {
   for (const std::string& name : drafter_names()) {
-    const auto drafter = make_drafter(name);
+    const auto drafter = make_drafter(name), planter = make_drafter(name);
     for (const auto& [kind, sampler] : all_samplers()) {
       SCOPED_TRACE(name + " " + kind);
       asked_.options.sampler = sampler;
       const ToldAnswer plain = make_answer(*engine_, asked_);
+      const ToldAnswer tree = make_answer(
+          *engine_, asked_,
+          {.drafter = planter.get(), .scope = "test", .max_drafts = 10, .max_depth = 4});
+      expect_same_answer(plain, tree);
+      EXPECT_EQ(tree.result.speculation.problem, "");
+      EXPECT_GT(tree.result.speculation.num_spec_steps, 2);
       int64_t passes = 0;
       for (int run = 0; run < 2; ++run) {  // the second time an answer of the scope is there
         const ToldAnswer found =
