@@ -282,16 +282,28 @@ void Speculation::ask_together(Drafter& drafter, std::span<Speculation* const> a
 std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
   const auto count = std::min(num_drafts_, static_cast<size_t>(std::max<int64_t>(most, 0)));
   step_tokens_.assign(1, last);
-  step_tokens_.insert(step_tokens_.end(), drafts_.begin(),
-                      drafts_.begin() + static_cast<ptrdiff_t>(count));
   step_parents_.clear();
   bool is_chain = true;
-  for (size_t i = 0; i < count; ++i) {
-    step_parents_.push_back(parents_[i] + 1);
-    is_chain = is_chain && static_cast<size_t>(step_parents_.back()) == i;
+  for (size_t i = 0; i < count; ++i) is_chain = is_chain && std::cmp_equal(parents_[i] + 1, i);
+  if (is_chain) {
+    step_tokens_.insert(step_tokens_.end(), drafts_.begin(),
+                        drafts_.begin() + static_cast<ptrdiff_t>(count));
+  } else {
+    add_behind(-1, count);
   }
-  if (is_chain) step_parents_.clear();
   return step_tokens_;
+}
+
+// Of the first `count` guesses, those behind `parent`, which was added last, each path to its end:
+// so as few branches begin as there can be.
+void Speculation::add_behind(int32_t parent, size_t count) {
+  const auto place = static_cast<int32_t>(step_tokens_.size()) - 1;
+  for (auto i = static_cast<size_t>(parent + 1); i < count; ++i) {
+    if (parents_[i] != parent) continue;
+    step_tokens_.push_back(drafts_[i]);
+    step_parents_.push_back(place);
+    add_behind(static_cast<int32_t>(i), count);
+  }
 }
 
 void Speculation::begin_pass(int64_t position) {

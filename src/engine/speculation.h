@@ -105,6 +105,7 @@ class Speculation final : public ChoiceGuide {
   template <typename Keep>
   void keep_drafts(size_t count, Keep&& keep);
   void drop_ends(int32_t count);
+  void add_behind(int32_t parent, size_t count);
 
   const SpeculationOptions options_;
   const bool takes_trees_;  // what is asked for may be one

@@ -165,9 +165,10 @@ TEST_F(SpeculationConstraintTest, LeadsEachPathOfATreeByItself) {
   EXPECT_EQ(found.tokens, plain.result.tokens);
   ASSERT_FALSE(sink.all.empty());
   // "1" and the "a" of "xa" end an answer, so that nothing is chosen behind them.
-  const std::vector<int32_t> tokens = {'x', 'a', 'b', 'y', 'd', 'c', '2'};
+  // They are told path by path.
+  const std::vector<int32_t> tokens = {'x', 'y', 'a', 'b', 'd', '2', 'c'};
   EXPECT_EQ(sink.all[0].tokens, tokens);
-  EXPECT_EQ(sink.all[0].parents, (std::vector<int32_t>{-1, -1, 1, 0, 2, 2, 4}));
+  EXPECT_EQ(sink.all[0].parents, (std::vector<int32_t>{-1, 0, -1, 2, 3, 4, 3}));
   EXPECT_GE(found.speculation.num_accepted_draft_tokens, 1);
 }
 
