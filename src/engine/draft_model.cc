@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "core/draft_text_table.h"
+#include "draft_heads/draft_tree.h"
 #include "engine/draft_spelling.h"
+#include "engine/top_choices.h"
 
 namespace vitrine {
 
@@ -21,10 +23,43 @@ struct ModelText {
   std::vector<int32_t> guessed;  // behind the text, by the model, for the proposal under way
 };
 
+// A tree of guesses: the model's choices one behind another, and beside each what else it thought
+// likely, which costs no pass of its own.
+class ChoiceTree {
+ public:
+  explicit ChoiceTree(int32_t vocab_size) {
+    auto best = std::make_unique<engine::TopChoices>(vocab_size);
+    best_ = best.get();
+    sampler_.add(std::move(best));
+  }
+  void begin(int64_t room) {
+    tree_.begin(room);
+    last_ = -1;
+  }
+  SamplerPipeline& sampler() { return sampler_; }
+  // Takes in the row that was sampled last. Returns what is to be computed next; -1 where no guess
+  // behind it would be kept.
+  int32_t grow() {
+    tree_.add(last_, best_->best(), {});
+    const std::span<const int32_t> newest = tree_.take_frontier();
+    if (newest.empty()) return -1;
+    last_ = newest.front();
+    return tree_.node(last_).token;
+  }
+  void write(DraftProposal& proposal) { tree_.write(proposal); }
+
+ private:
+  SamplerPipeline sampler_;
+  engine::TopChoices* best_ = nullptr;  // its stage
+  draft_heads::DraftTree tree_;
+  int32_t last_ = -1;  // of the tree, that is computed next
+};
+
 class DraftModel final : public Drafter {
  public:
   DraftModel(Model draft, const Tokenizer& target, bool is_same_vocabulary)
       : model_(std::move(draft)),
+        tree_vocab_size_(is_same_vocabulary ? target.vocab_size() : 0),
         spellings_(model_.tokenizer(), target, {is_same_vocabulary, model_.summary().vocab_size}) {}
 
   std::string_view name() const override { return "draft"; }
@@ -56,27 +91,46 @@ class DraftModel final : public Drafter {
 
   void propose(std::span<DraftProposal> proposals) override {
     active_.clear();
-    for (DraftProposal& proposal : proposals) {
-      ModelText& text = texts_.get(proposal.text);
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      ModelText& text = texts_.get(proposals[i].text);
       text.guessed.clear();
+      ChoiceTree* const tree = begin_tree(i, proposals[i]);
       const std::span<const int32_t> known = begin(text);
-      if (!known.empty()) active_.push_back({&text, core::chain_room(proposal), known});
+      if (known.empty()) continue;
+      active_.push_back({&text, core::chain_room(proposals[i]), known, tree});
     }
     while (!active_.empty()) step();
-    for (DraftProposal& proposal : proposals) {
-      ModelText& text = texts_.get(proposal.text);
-      proposal.count = spellings_.guesses(
-          text.spelling, text.guessed,
-          proposal.tokens.first(static_cast<size_t>(core::chain_room(proposal))));
-    }
+    for (size_t i = 0; i < proposals.size(); ++i) write(i, proposals[i]);
   }
 
  private:
   struct Active {
     ModelText* text;
-    int64_t wanted;                  // guesses
+    int64_t wanted;                  // guesses, of a tree those on a path
     std::span<const int32_t> known;  // the text, in the draft model's tokens
+    ChoiceTree* tree;                // null: it guesses a chain
+    bool is_whole = false;           // what it guesses
   };
+
+  // Tokens of another vocabulary are spelt anew, which the paths of a tree have no form for.
+  bool takes_tree(const DraftProposal& proposal) const {
+    return !proposal.parents.empty() && tree_vocab_size_ > 0;
+  }
+
+  ChoiceTree* begin_tree(size_t index, const DraftProposal& proposal) {
+    if (!takes_tree(proposal)) return nullptr;
+    while (trees_.size() <= index) trees_.push_back(std::make_unique<ChoiceTree>(tree_vocab_size_));
+    trees_[index]->begin(std::ssize(proposal.tokens));
+    return trees_[index].get();
+  }
+
+  void write(size_t index, DraftProposal& proposal) {
+    if (takes_tree(proposal)) return trees_[index]->write(proposal);
+    const ModelText& text = texts_.get(proposal.text);
+    proposal.count =
+        spellings_.guesses(text.spelling, text.guessed,
+                           proposal.tokens.first(static_cast<size_t>(core::chain_room(proposal))));
+  }
 
   // Cuts the sequence to what it has of the text as it is now, its last token left out: the pass
   // that computes it guesses. Returns the text; empty where there is no room for a guess.
@@ -100,7 +154,7 @@ class DraftModel final : public Drafter {
     inputs_.clear();
     choosers_.clear();
     int64_t room = limits.max_step_tokens, rows = limits.max_logit_rows;
-    for (const Active& one : active_) {
+    for (Active& one : active_) {
       if (room <= 0) break;
       const std::span<const int32_t> known = one.known;
       const int64_t length = model_.length(one.text->sequence);
@@ -115,29 +169,38 @@ class DraftModel final : public Drafter {
       const bool chooses = length + std::ssize(input.tokens) >= std::ssize(known);
       if (chooses && rows == 0) continue;
       input.rows = chooses ? StepInput::Rows::kLast : StepInput::Rows::kNone;
-      if (chooses) choosers_.push_back(one.text), --rows;
+      if (chooses && one.tree != nullptr) input.sampler = &one.tree->sampler();
+      if (chooses) choosers_.push_back(&one), --rows;
       room -= std::ssize(input.tokens);
       inputs_.push_back(input);
     }
     const std::span<const StepOutput> outputs = model_.step(inputs_);
-    for (size_t i = 0; i < choosers_.size(); ++i) choosers_[i]->guessed.push_back(outputs[i].token);
+    for (size_t i = 0; i < choosers_.size(); ++i) {
+      Active& one = *choosers_[i];
+      const int32_t next = one.tree != nullptr ? one.tree->grow() : outputs[i].token;
+      one.is_whole = next < 0;
+      if (next >= 0) one.text->guessed.push_back(next);
+    }
     std::erase_if(active_, [&](const Active& one) { return is_done(one); });
   }
 
   bool is_done(const Active& one) {
     const std::vector<int32_t>& guessed = one.text->guessed;
+    if (one.is_whole) return true;
     if (guessed.empty()) return false;
     return std::ssize(guessed) >= one.wanted || spellings_.is_end(guessed.back()) ||
            model_.length(one.text->sequence) >= model_.options().max_context;
   }
 
   Model model_;
+  const int32_t tree_vocab_size_;  // of the target's tokens, where a tree may be guessed; else 0
   engine::DraftSpellings spellings_;
   core::DraftTextTable<ModelText> texts_;
   // Of the proposals under way:
   std::vector<Active> active_;
   std::vector<StepInput> inputs_;
-  std::vector<ModelText*> choosers_;
+  std::vector<Active*> choosers_;
+  std::vector<std::unique_ptr<ChoiceTree>> trees_;  // by proposal; kept
 };
 
 }  // namespace
