@@ -198,6 +198,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   }
   options.max_context =
       static_cast<int>(std::min<int64_t>(options.max_context, config.max_position_embeddings));
+  reserve_branches(arguments.max_drafts, arguments.max_depth, options);
   options.max_step_tokens = std::min(512, options.max_context);
   options.max_logit_rows = std::min(std::max(arguments.max_drafts + 1, 16), options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, options.max_logit_rows);
@@ -295,6 +296,7 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
   speculate->add_option("--draft-max", arguments->max_drafts, "guesses of a pass, at most")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  add_draft_tree(*speculate, arguments->max_drafts, arguments->max_depth);
   speculate->add_option("--draft-costs", arguments->costs_file,
                         "what passes cost, as --cost --json writes it, for auto");
   speculate->add_option("--temperature", arguments->temperature, "of the sampler; 0: greedy")

@@ -75,11 +75,12 @@ std::string speculate_table(const BenchSpeculateArguments& arguments,
   size_t width = 8;  // heads have a path
   for (const CandidateRuns& runs : all) width = std::max(width, runs.name.size() + 1);
   std::string text = fmt::format(
-      "{}: {} prompts, {} tokens each at most, {} guesses a pass at most\n\n"
+      "{}: {} prompts, {} tokens each at most, {} guesses a pass at most{}\n\n"
       "{:<{}}{:<10}{:>8}{:>16}{:>12}{:>14}{:>14}{:>12}\n",
       arguments.model, all.empty() ? 0 : all.front().ratios.size(), arguments.max_new_tokens,
-      arguments.max_drafts, "", width, "answers", "speed", "95 %", "accepted", "tokens/pass",
-      "us a token", "identical");
+      arguments.max_drafts,
+      arguments.max_depth > 0 ? fmt::format(", on paths of {}", arguments.max_depth) : "", "",
+      width, "answers", "speed", "95 %", "accepted", "tokens/pass", "us a token", "identical");
   for (const CandidateRuns& runs : all) {
     const Interval interval = bootstrap_median_interval(runs.ratios);
     text += fmt::format("{:<{}}{:<10}{:>7.2f}x{:>16}{:>10.0f} %{:>14.2f}{:>14.1f}{:>12}\n",
@@ -98,6 +99,7 @@ nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments
   json["model"] = arguments.model;
   json["max_new_tokens"] = arguments.max_new_tokens;
   json["draft_max"] = arguments.max_drafts;
+  if (arguments.max_depth > 0) json["draft_depth"] = arguments.max_depth;
   json["temperature"] = arguments.temperature;
   json["repeat"] = arguments.repeat;
   for (const CandidateRuns& runs : all) {

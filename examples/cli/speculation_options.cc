@@ -146,6 +146,28 @@ std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitri
   return vitrine::make_draft_model(vitrine::Model::open(path, options), tokenizer);
 }
 
+void add_draft_tree(CLI::App& command, int& max_drafts, int& max_depth) {
+  command
+      .add_option_function<std::string>(
+          "--draft-tree",
+          [&max_drafts, &max_depth](const std::string& text) {
+            const std::string problem = read_tree(text, max_drafts, max_depth);
+            if (!problem.empty()) refuse("--draft-tree: " + problem);
+          },
+          "guesses of a pass as a tree: so many, on paths of such a depth, as 8x4")
+      ->excludes("--draft-max")
+      ->type_name("NxDEPTH");
+}
+
+void reserve_branches(int max_drafts, int max_depth, vitrine::EngineOptions& options) {
+  if (max_depth == 0 || options.kv_bytes > 0 || options.max_context == 0) return;
+  constexpr int kBlockSize = 64, kBlocksOfBranch = 2;  // where a text ends, and the next one
+  const int block = options.kv_block_size > 0 ? options.kv_block_size : kBlockSize;
+  const int of_sequence = (options.max_context + block - 1) / block;
+  const int needed = (max_drafts - 1) * kBlocksOfBranch;
+  options.max_sequences += (needed + of_sequence - 1) / of_sequence;
+}
+
 void SpeculationArguments::add_to(CLI::App& command) {
   const OptionSection section(command, "Speculation");
   command
@@ -163,16 +185,7 @@ void SpeculationArguments::add_to(CLI::App& command) {
   command.add_option("--draft-max", max_drafts, "guesses of a pass, at most")
       ->check(CLI::Range(1, kMaxDraftsOption))
       ->capture_default_str();
-  command
-      .add_option_function<std::string>(
-          "--draft-tree",
-          [this](const std::string& text) {
-            const std::string problem = read_tree(text, max_drafts, max_depth);
-            if (!problem.empty()) refuse("--draft-tree: " + problem);
-          },
-          "guesses of a pass as a tree: so many, on paths of such a depth, as 8x4")
-      ->excludes("--draft-max")
-      ->type_name("NxDEPTH");
+  add_draft_tree(command, max_drafts, max_depth);
   threshold_ =
       command
           .add_option("--draft-threshold", threshold_value_,
@@ -219,6 +232,7 @@ std::unique_ptr<vitrine::Drafter> SpeculationArguments::reserve_steps(
   const int most = std::min(max_drafts + 1, options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, most);
   options.max_logit_rows = std::max(options.max_logit_rows, most);
+  if (!model.empty()) reserve_branches(max_drafts, max_depth, options);
   auto heads = open_heads_of(kind, model, head_layers);
   if (heads == nullptr) return heads;
   const auto layers = heads->feature_layers();

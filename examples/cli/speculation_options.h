@@ -41,6 +41,11 @@ struct SpeculationArguments {
   CLI::Option* threshold_ = nullptr;
 };
 
+/// --draft-tree, which excludes --draft-max.
+void add_draft_tree(CLI::App& command, int& max_drafts, int& max_depth);
+/// Room in the pool of keys and values for the branches of a tree, where nothing says how large it
+/// is. The context's length is known.
+void reserve_branches(int max_drafts, int max_depth, vitrine::EngineOptions& options);
 /// --head-layers.
 void add_head_layers(CLI::App& command, std::vector<int>& layers);
 /// The forms of --speculate, for messages: "ngram, suffix, mtp, draft=MODEL, exit=LAYER, …,

@@ -30,9 +30,10 @@ class Speculation(AuditCase):
         accepted = 0
         for name, arguments in WAYS.items():
             plain = without_times(self.answer(*arguments))
-            for kind in ("ngram", "suffix", "exit=2", "hispec=3", "auto"):
-                with self.subTest(way=name, kind=kind):
-                    found = self.answer("--speculate", kind, *arguments)
+            for kind, *tree in (("ngram",), ("suffix",), ("exit=2",), ("hispec=3",), ("auto",),
+                                ("ngram", "--draft-tree", "9x3"), ("suffix", "--draft-tree", "9x3")):
+                with self.subTest(way=name, kind=kind, tree=tree):
+                    found = self.answer("--speculate", kind, *tree, *arguments)
                     counts = found["speculation"]
                     self.assertIsNone(counts["problem"])
                     accepted += counts["num_accepted_draft_tokens"]
@@ -232,5 +233,15 @@ class Speculation(AuditCase):
         for one in report["candidates"]:
             self.assertEqual((one["identical"], one["prompts"]), (2, 2))
             self.assertGreater(one["ratio"], 0)
+        self.assertNotIn("draft_depth", report)
         out = self.succeed(*arguments, "--candidates", "ngram").stdout.decode()
         self.assertIn("2 of 2", out)
+        report = self.succeed_json(*arguments, "--json", "--draft-tree", "12x3")
+        self.assertEqual((report["draft_max"], report["draft_depth"]), (12, 3))
+        for one in report["candidates"]:
+            self.assertEqual(one["identical"], 2)
+            self.assertLessEqual(len(one["counts"]["acceptance_histogram"]), 13)
+            self.assertEqual(sum(one["counts"]["acceptance_histogram"][4:]), 0)
+        out = self.succeed(*arguments, "--draft-tree", "12x3").stdout.decode()
+        self.assertIn("12 guesses a pass at most, on paths of 3\n", out)
+        self.fail_with(2, ["--draft-tree", "3x12"], *arguments, "--draft-tree", "3x12")
