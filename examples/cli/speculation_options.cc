@@ -323,6 +323,10 @@ std::string speculation_text(const vitrine::SpeculationCounts& counts) {
   return text + "\n";
 }
 
+  if (counts.num_replaced_draft_tokens > 0) {
+    text += fmt::format("            {} guesses replaced by the drafter's own check\n",
+                        counts.num_replaced_draft_tokens);
+  }
 nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts) {
   return {{"drafter", counts.drafter},
           {"mean_acceptance_length", counts.mean_acceptance_length()},
@@ -345,3 +349,4 @@ nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts
 }
 
 }  // namespace cli
+          {"num_replaced_draft_tokens", counts.num_replaced_draft_tokens},

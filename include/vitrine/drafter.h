@@ -39,6 +39,8 @@ struct DraftProposal {
   /// constraint or beside a state that is no keys and values.
   std::span<int32_t> parents = {};
   int32_t max_depth = 0;  ///< of a tree: guesses on a path; further ones are left out
+  /// Set by a drafter that checks its guesses itself: in the place of so many it put another one.
+  int32_t replaced = 0;
 };
 
 /// States what a drafter holds in memory.

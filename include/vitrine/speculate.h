@@ -111,6 +111,9 @@ struct VITRINE_API SpeculationCounts {
   double mean_acceptance_length() const;
   /// Returns the share of drafts that were right; 0 where there was none.
   double draft_acceptance_rate() const;
+  /// Guesses that a check of the drafter's own put another one in the place of, before the model
+  /// saw any (DraftProposal::replaced).
+  int64_t num_replaced_draft_tokens = 0;
   /// Adds the counts of another answer; of `memory` the larger numbers stay.
   SpeculationCounts& operator+=(const SpeculationCounts& other);
 };

@@ -84,7 +84,9 @@ class EarlyExit final : public Drafter {
     const engine::Occupied occupied(engine::EngineAccess::occupant(engine_));
     runner_.leads().begin(exit_, exit_words_);
     for (DraftProposal& proposal : proposals) {
+      replaced_ = 0;
       guess(texts_.get(proposal.text), core::chain_room(proposal));
+      proposal.replaced = replaced_;
       proposal.count = std::max(0, static_cast<int32_t>(chain_.size()) - 1);
       std::copy_n(chain_.begin() + (proposal.count > 0 ? 1 : 0), proposal.count,
                   proposal.tokens.begin());
@@ -181,6 +183,7 @@ class EarlyExit final : public Drafter {
       int32_t& guess = chain_[first + 1 + i];
       if (guess == outputs[i].token) continue;
       guess = outputs[i].token;
+      ++replaced_;
       keep(first + 2 + i);
       return;
     }
@@ -205,6 +208,7 @@ class EarlyExit final : public Drafter {
   // Of the guess under way:
   SequenceId sequence_ = 0;
   int64_t past_ = 0;
+  int32_t replaced_ = 0;  // guesses, by the layers that check
   std::vector<int32_t> chain_;
   std::vector<float> below_;  // [tokens, hidden_size] of a run that is not checked yet
   engine::ExitRows rows_;     // of the chain

@@ -238,8 +238,7 @@ void Generation::draft(std::span<Generation* const> answers) {
     }
     engine::Speculation::ask_together(*drafter, texts, proposals);
     for (size_t i = 0; i < those.size(); ++i) {
-      those[i]->speculation_->take(proposals[i].count,
-                                   those[i]->guide_ ? &*those[i]->guide_ : nullptr,
+      those[i]->speculation_->take(proposals[i], those[i]->guide_ ? &*those[i]->guide_ : nullptr,
                                    those[i]->jump_ ? &*those[i]->jump_ : nullptr);
     }
     left = std::move(others);

@@ -230,8 +230,10 @@ void Speculation::drop_ends(int32_t count) {
   });
 }
 
-void Speculation::take(int32_t count, ConstraintGuide* guide, const JumpForward* jump) {
+void Speculation::take(const DraftProposal& proposal, ConstraintGuide* guide,
+                       const JumpForward* jump) {
   if (!is_on()) return;
+  const int32_t count = proposal.count;
   try {
     check(count);
     if (takes_trees_) check_tree(count);
@@ -255,7 +257,8 @@ void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* 
     options_.drafter->propose({&proposal, 1});
   });
   gate_.drafted(counts_.draft_seconds - before);
-  take(proposal.count, guide, jump);
+  counts_.num_replaced_draft_tokens += std::max(proposal.replaced, 0);
+  take(proposal, guide, jump);
 }
 
 void Speculation::ask_together(Drafter& drafter, std::span<Speculation* const> answers,

@@ -60,7 +60,7 @@ class Speculation final : public ChoiceGuide {
   DraftProposal request(int32_t count);
   /// How many it wrote there. `guide`: that of a constraint, which says how far they may go (null:
   /// none).
-  void take(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
+  void take(const DraftProposal& proposal, ConstraintGuide* guide, const JumpForward* jump);
   /// request() and take() with a drafter that is asked for this answer alone.
   void ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
   /// Asks the drafter of these answers; `proposals` are their requests.

@@ -25,6 +25,7 @@ SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other)
   num_rejected_passes += other.num_rejected_passes;
   num_discarded_tokens += other.num_discarded_tokens;
   num_paused_passes += other.num_paused_passes;
+  num_replaced_draft_tokens += other.num_replaced_draft_tokens;
   acceptance_histogram.resize(
       std::max(acceptance_histogram.size(), other.acceptance_histogram.size()));
   for (size_t i = 0; i < other.acceptance_histogram.size(); ++i) {

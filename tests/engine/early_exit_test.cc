@@ -203,6 +203,35 @@ TEST(EarlyExit, GuessesWhatItsLayersChoose) {
   }
 }
 
+// What a check replaced is where the layers below choose otherwise behind the same tokens.
+TEST(EarlyExit, CountsGuessesThatTheCheckReplaced) {
+  const auto engine = Engine::load(shipped_model(), exit_options(AuditMode::kNone));
+  const auto other = Engine::load(shipped_model(), test_options());
+  WatchedDrafter drafter(make_early_exit(*engine, {1, 3}));
+  const SpeculationCounts counts =
+      make_answer(*engine, ask(*engine, "drawn", all_samplers()[1].second, 40),
+                  {.drafter = &drafter, .max_drafts = 7})
+          .result.speculation;
+  int64_t replaced = 0;
+  for (const WatchedDrafter::Guess& guess : drafter.guesses) {
+    std::vector<int32_t> all = guess.text;
+    all.insert(all.end(), guess.tokens.begin(), guess.tokens.end());
+    StepInput input{other->create_sequence(), all};
+    input.rows = StepInput::Rows::kAll;
+    const auto outputs = other->step_layers({&input, 1}, {0, 1});
+    for (size_t i = guess.text.size(); i < all.size(); ++i) {
+      const std::span<const float> logits = outputs[i - 1].logits;
+      replaced += all[i] != std::ranges::max_element(logits) - logits.begin() ? 1 : 0;
+    }
+    other->release(input.sequence);
+  }
+  EXPECT_GT(replaced, 10);
+  EXPECT_EQ(counts.num_replaced_draft_tokens, replaced);
+  SpeculationCounts twice = counts;
+  twice += counts;
+  EXPECT_EQ(twice.num_replaced_draft_tokens, 2 * replaced);
+}
+
 TEST(EarlyExit, OfNearlyAllLayersIsOftenRight) {
   const auto engine = Engine::load(shipped_model(), exit_options(AuditMode::kNone));
   const AskedAnswer asked = ask(*engine, "greedy", all_samplers()[0].second);
