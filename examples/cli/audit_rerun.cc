@@ -276,6 +276,10 @@ RerunSizes rerun_sizes(const Run& run) {
 
 std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run) {
   if (run.header.sampler.empty() || !run.header.constraint.empty()) return {};
+  const std::pair<std::string, std::string> by_guesses = {"draft_acceptance", "rejection"};
+  if (std::ranges::find(run.header.speculation, by_guesses) != run.header.speculation.end()) {
+    return {};  // what was guessed decided, too
+  }
   vitrine::SamplerOptions options;
   options.seed = run.header.seed;
   for (const auto& [name, value] : run.header.sampler) {

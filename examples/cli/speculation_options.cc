@@ -186,6 +186,13 @@ void SpeculationArguments::add_to(CLI::App& command) {
       ->check(CLI::Range(1, kMaxDraftsOption))
       ->capture_default_str();
   add_draft_tree(command, max_drafts, max_depth);
+  command
+      .add_option("--accept", acceptance,
+                  "how guesses are checked: noise (by the token that is chosen without them, the "
+                  "text stays the same), or rejection (rejection sampling, to compare with papers: "
+                  "the same distribution, another text)")
+      ->check(CLI::IsMember({"noise", "rejection"}))
+      ->capture_default_str();
   threshold_ =
       command
           .add_option("--draft-threshold", threshold_value_,
@@ -205,6 +212,11 @@ void SpeculationArguments::check() const {
   if (!is_given() && (threshold_->count() > 0 || !costs_file.empty())) {
     refuse("--draft-threshold and --draft-costs are for guesses; expected --speculate too");
   }
+  if (checks_by_rejection() && (!is_given() || max_depth > 0)) {
+    refuse(
+        "--accept rejection checks chains of guesses; expected --speculate too, and no "
+        "--draft-tree");
+  }
   if (!costs_file.empty() && !has_gate()) {
     refuse("--draft-costs says when guesses pay; expected --speculate auto or --draft-threshold");
   }
@@ -215,6 +227,7 @@ std::vector<std::pair<std::string, std::string>> SpeculationArguments::descripti
   std::vector<std::pair<std::string, std::string>> options = {
       {"drafter", kind}, {"draft_max", std::to_string(max_drafts)}};
   if (max_depth > 0) options.emplace_back("draft_depth", std::to_string(max_depth));
+  if (checks_by_rejection()) options.emplace_back("draft_acceptance", acceptance);
   if (has_gate()) options.emplace_back("draft_threshold", fmt::format("{}", threshold_value_));
   return options;
 }
@@ -251,6 +264,7 @@ vitrine::SpeculationOptions SpeculationArguments::apply(
   options.max_drafts = max_drafts;
   options.max_depth = max_depth;
   options.threshold = threshold_value_;
+  if (checks_by_rejection()) options.acceptance = vitrine::DraftAcceptance::kRejection;
   if (has_gate()) {
     // Looking up what stands in the text costs next to nothing; others are timed.
     const auto names = vitrine::drafter_names();
@@ -309,6 +323,10 @@ std::string speculation_text(const vitrine::SpeculationCounts& counts) {
       counts.mean_acceptance_length());
   text += fmt::format("            {} positions thrown away, {} passes in a pause\n",
                       counts.num_discarded_tokens, counts.num_paused_passes);
+  if (counts.num_replaced_draft_tokens > 0) {
+    text += fmt::format("            {} guesses replaced by the drafter's own check\n",
+                        counts.num_replaced_draft_tokens);
+  }
   text += fmt::format(
       "            {:.1f} ms guessing, {:.1f} ms checking, {:.1f} ms of it what was wrong\n",
       1000 * counts.draft_seconds, 1000 * counts.verify_seconds, 1000 * counts.rejected_seconds);
@@ -323,10 +341,6 @@ std::string speculation_text(const vitrine::SpeculationCounts& counts) {
   return text + "\n";
 }
 
-  if (counts.num_replaced_draft_tokens > 0) {
-    text += fmt::format("            {} guesses replaced by the drafter's own check\n",
-                        counts.num_replaced_draft_tokens);
-  }
 nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts) {
   return {{"drafter", counts.drafter},
           {"mean_acceptance_length", counts.mean_acceptance_length()},
@@ -338,6 +352,7 @@ nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts
           {"num_passes", counts.num_passes},
           {"num_discarded_tokens", counts.num_discarded_tokens},
           {"num_paused_passes", counts.num_paused_passes},
+          {"num_replaced_draft_tokens", counts.num_replaced_draft_tokens},
           {"draft_seconds", counts.draft_seconds},
           {"verify_seconds", counts.verify_seconds},
           {"rejected_seconds", counts.rejected_seconds},
@@ -349,4 +364,3 @@ nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts
 }
 
 }  // namespace cli
-          {"num_replaced_draft_tokens", counts.num_replaced_draft_tokens},

@@ -14,10 +14,10 @@ namespace cli {
 struct SpeculationArguments {
   std::string kind = "off";  // a name, or a name=value
   int max_drafts = 8, max_depth = 0;
-  std::string costs_file;
+  std::string costs_file, acceptance = "noise";
   std::vector<int> head_layers;
 
-  /// --speculate, --head-layers, --draft-max, --draft-threshold, --draft-costs.
+  /// --speculate, --head-layers, --draft-max, --accept, --draft-threshold, --draft-costs.
   void add_to(CLI::App& command);
   bool is_given() const { return kind != "off"; }
   /// Refuses options that say how to guess where nobody does.
@@ -35,6 +35,7 @@ struct SpeculationArguments {
                                     std::unique_ptr<vitrine::Drafter>& drafter) const;
 
  private:
+  bool checks_by_rejection() const { return acceptance == "rejection"; }
   bool has_gate() const { return kind == "auto" || threshold_->count() > 0; }
 
   double threshold_value_ = 1.0;

@@ -64,6 +64,19 @@ class VITRINE_API PassCosts {
   std::vector<PassCost> costs_;
 };
 
+/// How a pass checks its guesses.
+enum class DraftAcceptance : uint8_t {
+  /// Each token is chosen as it is without guesses, by the random numbers of its position, and a
+  /// guess is right where it is that token: the answer is the same to the bit.
+  kNoise,
+  /// Rejection sampling (Leviathan et al., arXiv 2211.17192), to compare with papers: guess x stays
+  /// with the probability p(x) that the whole pipeline gives it, by a random number of its own;
+  /// else another token is drawn from p without x. Tokens have the distribution that they have
+  /// without guesses, and the answer is another one, which hangs on what was guessed. Greedily it
+  /// is kNoise. Guesses are chains, and the host draws.
+  kRejection,
+};
+
 /// How an answer is guessed ahead.
 struct SpeculationOptions {
   /// Who guesses (not owned); null: nobody.
@@ -83,6 +96,7 @@ struct SpeculationOptions {
   /// Below this utility (tokens a pass over what a pass costs, 1 without drafts) the
   /// drafter is not asked for a while. Finite, 0 or more.
   double threshold = 1.0;
+  DraftAcceptance acceptance = DraftAcceptance::kNoise;  ///< how guesses are checked
 };
 /// Drafts of one pass.
 inline constexpr int32_t kMaxDrafts = 255;
@@ -97,6 +111,9 @@ struct VITRINE_API SpeculationCounts {
   int64_t num_rejected_passes = 0;        ///< passes with drafts that ended in a wrong one
   int64_t num_discarded_tokens = 0;       ///< positions that were computed and taken back
   int64_t num_paused_passes = 0;          ///< passes in which the gate asked nobody
+  /// Guesses that a check of the drafter's own put another one in the place of, before the model
+  /// saw any (DraftProposal::replaced).
+  int64_t num_replaced_draft_tokens = 0;
   /// [max_drafts + 1] passes with drafts, by how many of these were right.
   std::vector<int64_t> acceptance_histogram = {};
   double draft_seconds = 0;  ///< that the drafter took, upkeep counted
@@ -111,9 +128,6 @@ struct VITRINE_API SpeculationCounts {
   double mean_acceptance_length() const;
   /// Returns the share of drafts that were right; 0 where there was none.
   double draft_acceptance_rate() const;
-  /// Guesses that a check of the drafter's own put another one in the place of, before the model
-  /// saw any (DraftProposal::replaced).
-  int64_t num_replaced_draft_tokens = 0;
   /// Adds the counts of another answer; of `memory` the larger numbers stay.
   SpeculationCounts& operator+=(const SpeculationCounts& other);
 };

@@ -25,6 +25,7 @@ void Generation::Impl::begin_speculation() {
                                   stepper_.options().feature_layers,
                                   sequence_.id(),
                                   engine::runs_draft_trees(stepper_)};
+  answer.sampler = &sampler_;
   if (auto* const own = dynamic_cast<Engine*>(&stepper_)) {
     answer.engine = &engine::EngineAccess::occupant(*own);
     answer.threads = engine::EngineAccess::runner(*own).executor().workers();

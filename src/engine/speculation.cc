@@ -29,6 +29,12 @@ void check_speculation(const SpeculationOptions& options) {
                     "; expected 0 for a chain, or 1 to max_drafts, " +
                     std::to_string(options.max_drafts) + ", for a tree");
   }
+  if (options.acceptance == DraftAcceptance::kRejection && options.max_depth > 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "max_depth of drafts is " + std::to_string(options.max_depth) +
+                    " with rejection sampling, which checks chains; expected 0, or "
+                    "DraftAcceptance::kNoise");
+  }
   if (options.draft_cost && !(std::isfinite(*options.draft_cost) && *options.draft_cost >= 0)) {
     throw Error(ErrorKind::kInvalidArgument, "the cost of a drafter's call is " +
                                                  std::to_string(*options.draft_cost) +
@@ -60,6 +66,10 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
       vocab_size_(answer.vocab_size),
       before_(std::ssize(answer.past) + std::ssize(answer.prompt)) {
   check_speculation(options);
+  if (options.acceptance == DraftAcceptance::kRejection) {
+    draw_ = find_drawing_stage(*answer.sampler);
+    if (draw_ != nullptr) draw_->check_drafts();
+  }
   const auto most = static_cast<size_t>(options.max_drafts);
   drafts_.resize(most);
   parents_.resize(most);
@@ -240,6 +250,7 @@ void Speculation::take(const DraftProposal& proposal, ConstraintGuide* guide,
   } catch (const Error& error) {
     return fail(error.what());
   }
+  counts_.num_replaced_draft_tokens += std::max(proposal.replaced, 0);
   drop_ends(count);
   if (guide == nullptr || num_drafts_ == 0) return;
   DraftWalk walk(*guide, jump, masks_);
@@ -257,7 +268,6 @@ void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* 
     options_.drafter->propose({&proposal, 1});
   });
   gate_.drafted(counts_.draft_seconds - before);
-  counts_.num_replaced_draft_tokens += std::max(proposal.replaced, 0);
   take(proposal, guide, jump);
 }
 
@@ -312,11 +322,13 @@ void Speculation::add_behind(int32_t parent, size_t count) {
 void Speculation::begin_pass(int64_t position) {
   first_position_ = position;
   place_ = 0;
+  if (draw_ != nullptr) draw_->set_drafts(position, std::span(step_tokens_).subspan(1));
   pass_began_ = SpeculationClock::now();
 }
 
 void Speculation::end_pass(int64_t proposed, int64_t accepted, bool is_rejected) {
   ++counts_.num_passes;
+  if (draw_ != nullptr) draw_->set_drafts(0, {});
   const auto tried = static_cast<int32_t>(proposed), right = static_cast<int32_t>(accepted);
   if (is_on() && gate_.limit() == 0) ++counts_.num_paused_passes;
   gate_.pass(tried, right);

@@ -11,6 +11,7 @@
 #include "core/piece_work.h"
 #include "engine/draft_walk.h"
 #include "engine/occupant.h"
+#include "sample/drawing_stage.h"
 #include "vitrine/generate.h"
 #include "vitrine/speculate.h"
 
@@ -29,6 +30,7 @@ struct SpeculatedAnswer {
   // Whose steps make the answer, and the threads of these; null: it is no engine, or it has none.
   Occupant* engine = nullptr;
   core::PieceThreads* threads = nullptr;
+  const SamplerPipeline* sampler = nullptr;  // that chooses its tokens
 };
 
 /// Whether steps of it take drafts in a tree. Of a Stepper that is no engine of Vitrine's it is not
@@ -58,7 +60,7 @@ class Speculation final : public ChoiceGuide {
   int32_t wanted(int64_t most) const;
   /// Where the drafter is to write so many.
   DraftProposal request(int32_t count);
-  /// How many it wrote there. `guide`: that of a constraint, which says how far they may go (null:
+  /// What it wrote there. `guide`: that of a constraint, which says how far guesses may go (null:
   /// none).
   void take(const DraftProposal& proposal, ConstraintGuide* guide, const JumpForward* jump);
   /// request() and take() with a drafter that is asked for this answer alone.
@@ -113,6 +115,7 @@ class Speculation final : public ChoiceGuide {
   core::PieceThreads* threads_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
   DraftGate gate_;
+  DrawingStage* draw_ = nullptr;  // that checks guesses; null: what is chosen does
   std::vector<int32_t> end_ids_;
   int32_t vocab_size_;
   int64_t before_;  // tokens before the answer

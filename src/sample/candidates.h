@@ -109,8 +109,4 @@ inline double softmax_weights(const Candidates& candidates, float largest,
   return exponentials(candidates.logits, largest, weights.data());
 }
 
-/// Selects the candidate at which the cumulative sum of `weights` passes `uniform` of the total;
-/// returns its probability.
-double draw_from_weights(Candidates& candidates, std::span<const double> weights, double uniform);
-
 }  // namespace vitrine

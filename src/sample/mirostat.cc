@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "candidates.h"
+#include "drawing_stage.h"
 #include "numerics.h"
 #include "stage_kind.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
-class MirostatStage : public RoomStage {
+class MirostatStage : public DrawingStage {
  public:
   MirostatStage(float tau, float eta) : tau_(tau), eta_(eta) {}
   std::string_view name() const override { return "mirostat"; }
@@ -42,8 +42,7 @@ class MirostatStage : public RoomStage {
               (log_total - (static_cast<double>(logit) - largest)) / kLn2 <= mu);
     });
     softmax_weights(candidates, largest, weights_);
-    const double probability =
-        draw_from_weights(candidates, weights_, philox_uniform(context, stage_id(), 0));
+    const double probability = draw(candidates, weights_, context);
     const double surprise = -log_positive(probability) / kLn2;
     steps_.push_back({context.position,
                       mu - static_cast<double>(eta_) * (surprise - static_cast<double>(tau_))});

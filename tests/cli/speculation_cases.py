@@ -74,6 +74,35 @@ class Speculation(AuditCase):
             self.verify(name)
             self.assertTrue(self.replay(name).startswith("equal: "))
 
+    def test_rejection_is_another_answer_that_repeats_itself(self):
+        rejection = ("--speculate", "hispec=3", "--accept", "rejection", "--temperature", "0.9")
+        found = [self.answer(*rejection) for _ in range(2)]
+        self.assertEqual(*map(without_times, (dict(one) for one in found)))
+        plain = self.answer("--temperature", "0.9")
+        self.assertNotEqual(without_times(dict(found[0]))["text"], plain["text"])
+        greedy = ("--temperature", "0")
+        self.assertEqual(without_times(self.answer(*greedy, *rejection[:4])),
+                         without_times(self.answer(*greedy)))
+        self.generate("run.vtr", *rejection, tokens=60)
+        self.verify("run.vtr")
+        replayed = self.replay("run.vtr")
+        self.assertTrue(replayed.startswith("equal: "))
+        self.assertNotIn("the log's sampler and seed choose", replayed)
+        self.assertIn(b"draft_acceptance=rejection",
+                      self.succeed("audit", "show", "run.vtr").stdout)
+        self.generate("plain.vtr", *rejection[:2], "--temperature", "0.9", tokens=60)
+        self.assertIn("the log's sampler and seed choose", self.replay("plain.vtr"))
+        self.assertNotIn(b"draft_acceptance", self.succeed("audit", "show", "plain.vtr").stdout)
+
+    def test_guesses_that_were_replaced_are_counted(self):
+        counts = self.answer("--speculate", "hispec=3")["speculation"]
+        self.assertGreater(counts["num_replaced_draft_tokens"], 0)
+        out = self.succeed("generate", MODEL, "-p", PROMPT, "-n", "60", "--summary",
+                           "--speculate", "hispec=3").stdout
+        self.assertIn(b"guesses replaced by the drafter's own check\n", out)
+        counts = self.answer("--speculate", "exit=3")["speculation"]
+        self.assertEqual(counts["num_replaced_draft_tokens"], 0)
+
     def test_early_exit_gives_the_same_log(self):
         self.generate("plain.vtr", "--audit-level", "full", tokens=80)
         for kind in ("exit=3", "hispec=2"):
@@ -196,6 +225,11 @@ class Speculation(AuditCase):
         generate = ("generate", MODEL, "-p", PROMPT)
         self.fail_with(2, ["--draft-costs", "--speculate"], *generate, "--draft-costs", "x.json")
         self.fail_with(2, ["--draft-threshold", "--speculate"], *generate, "--draft-threshold", "2")
+        self.fail_with(2, ["--accept rejection", "--speculate"], *generate, "--accept", "rejection")
+        self.fail_with(2, ["--accept rejection", "--draft-tree"], *generate, "--speculate", "suffix",
+                       "--accept", "rejection", "--draft-tree", "8x4")
+        self.fail_with(2, ["--accept", "typical"], *generate, "--speculate", "suffix",
+                       "--accept", "typical")
         self.fail_with(2, ["--draft-costs", "auto"], *generate, "--speculate", "ngram",
                        "--draft-costs", "x.json")
         auto = (*generate, "--speculate", "auto", "--draft-costs")

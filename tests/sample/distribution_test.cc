@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "sample/drawing_stage.h"
 #include "vitrine/sample.h"
 
 namespace vitrine {
@@ -194,8 +195,13 @@ Logits expected_probabilities(const Case& test, const std::vector<float>& logits
   return mixed;
 }
 
-std::vector<int> draw_many(const Case& test, const std::vector<float>& logits) {
+/// What is guessed for a draw; none: nothing is.
+using Guess = std::function<int32_t(int draw)>;
+
+std::vector<int> draw_many(const Case& test, const std::vector<float>& logits,
+                           const Guess& guess = {}) {
   SamplerPipeline pipeline = SamplerPipeline::from_options(test.options);
+  DrawingStage* const stage = find_drawing_stage(pipeline);
   std::vector<int> counts(logits.size());
   const bool has_state = test.options.mirostat != 0;
   for (int i = 0; i < kDraws; ++i) {
@@ -204,6 +210,8 @@ std::vector<int> draw_many(const Case& test, const std::vector<float>& logits) {
         .seed = test.options.seed + (has_state ? static_cast<uint64_t>(i) : 0),
         .position = has_state ? 0 : 100 + i,
         .history = kHistory};
+    const int32_t draft = guess ? guess(i) : -1;
+    if (guess) stage->set_drafts(context.position, {&draft, 1});
     ++counts[static_cast<size_t>(pipeline.sample(logits, context))];
   }
   return counts;
@@ -233,10 +241,9 @@ double chi_squared_score(const std::vector<int>& counts, const Logits& expected)
   return (std::cbrt(statistic / freedom) - (1 - spread)) / std::sqrt(spread);
 }
 
-TEST(Distribution, EachStageAndPipelinesOfThree) {
-  const std::vector<float> logits = random_logits(60, 5);
+std::vector<Case> all_cases() {
   const Step never9 = add(9, kNever);
-  const std::vector<Case> cases = {
+  return {
       {"draw", {.seed = 11}, {}},
       {"temperature below 1", {.temperature = 0.6f, .seed = 12}, {scale(0.6f)}},
       {"temperature above 1", {.temperature = 1.7f, .seed = 13}, {scale(1.7f)}},
@@ -293,7 +300,11 @@ TEST(Distribution, EachStageAndPipelinesOfThree) {
        {.top_p = 0.85f, .seed = 30, .dynamic_temperature = 0.4f, .logit_bias = {{7, -1.0f}}},
        {add(7, -1.0), entropy_scale(1, 0.4f, 1), nucleus(0.85f)}},
   };
-  for (const Case& test : cases) {
+}
+
+TEST(Distribution, EachStageAndPipelinesOfThree) {
+  const std::vector<float> logits = random_logits(60, 5);
+  for (const Case& test : all_cases()) {
     const std::vector<int> counts = draw_many(test, logits);
     const double score = chi_squared_score(counts, expected_probabilities(test, logits, 1));
     EXPECT_LT(score, 4.0) << test.name;
@@ -302,6 +313,73 @@ TEST(Distribution, EachStageAndPipelinesOfThree) {
     EXPECT_GT(chi_squared_score(counts, expected_probabilities(test, logits, 0.9)), 4.0)
         << test.name;
   }
+}
+
+TEST(Distribution, IsTheSameWhateverIsGuessed) {
+  const std::vector<float> logits = random_logits(60, 5);
+  for (const Case& test : all_cases()) {
+    const Logits expected = expected_probabilities(test, logits, 1);
+    const auto best = static_cast<int32_t>(std::ranges::max_element(expected) - expected.begin());
+    const std::vector<Guess> guesses = {[&](int) { return best; },
+                                        [](int draw) { return draw % 60; }};
+    for (const Guess& guess : guesses) {
+      const double score = chi_squared_score(draw_many(test, logits, guess), expected);
+      EXPECT_LT(score, 4.0) << test.name;
+      EXPECT_GT(score, -4.0) << test.name << ": too even to be random";
+    }
+  }
+}
+
+TEST(Distribution, GuessesStayAsOftenAsTheyAreProbable) {
+  const std::vector<float> logits = random_logits(60, 5);
+  const Logits expected = softmax(Logits(logits.begin(), logits.end()));
+  SamplerPipeline plain = SamplerPipeline::from_options({.seed = 3});
+  SamplerPipeline checked = SamplerPipeline::from_options({.seed = 3});
+  DrawingStage* const stage = find_drawing_stage(checked);
+  double mean = 0, variance = 0;
+  int kept = 0, same = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto draft = static_cast<int32_t>(i % std::ssize(logits));
+    stage->set_drafts(i, {&draft, 1});
+    const int32_t token = checked.sample(logits, {.seed = 3, .position = i});
+    const double p = expected[static_cast<size_t>(draft)];
+    mean += p;
+    variance += p * (1 - p);
+    kept += token == draft ? 1 : 0;
+    EXPECT_FLOAT_EQ(checked.decision().probability,
+                    static_cast<float>(expected[static_cast<size_t>(token)]));
+    const bool is_same = plain.sample(logits, {.seed = 3, .position = i}) == token;
+    same += is_same ? 1 : 0;
+    if (i >= 60) continue;
+    // At other positions nothing is guessed.
+    EXPECT_EQ(checked.sample(logits, {.seed = 3, .position = i + 1000}),
+              plain.sample(logits, {.seed = 3, .position = i + 1000}));
+  }
+  EXPECT_LT(std::abs(kept - mean), 4 * std::sqrt(variance));
+  // A guess is kept by a random number of its own; where it goes the position's own one draws.
+  EXPECT_LT(same, kDraws);
+  EXPECT_GT(same, kDraws / 2);
+}
+
+TEST(Distribution, AGuessThatIsRuledOutChangesNoDraw) {
+  const std::vector<float> logits = random_logits(60, 5);
+  for (const SamplerOptions& options :
+       {SamplerOptions{.top_k = 12, .seed = 4}, SamplerOptions{.seed = 4, .ban = {{9}}},
+        SamplerOptions{.seed = 4, .mirostat = 2, .ban = {{9}}}}) {
+    SamplerPipeline plain = SamplerPipeline::from_options(options);
+    SamplerPipeline checked = SamplerPipeline::from_options(options);
+    DrawingStage* const stage = find_drawing_stage(checked);
+    stage->check_drafts();
+    EXPECT_FALSE(checked.has_device_form());
+    const auto worst = static_cast<int32_t>(std::ranges::min_element(logits) - logits.begin());
+    const int32_t draft = options.top_k > 0 ? worst : 9;
+    for (int i = 0; i < 500; ++i) {
+      stage->set_drafts(i, {&draft, 1});
+      const SampleContext context{.seed = 4, .position = i};
+      EXPECT_EQ(checked.sample(logits, context), plain.sample(logits, context));
+    }
+  }
+  EXPECT_EQ(find_drawing_stage(SamplerPipeline::from_options({.temperature = 0})), nullptr);
 }
 
 }  // namespace
