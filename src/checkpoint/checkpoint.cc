@@ -322,8 +322,7 @@ void Checkpoint::check_unchanged() const {
 
 std::string Checkpoint::name_in_file(std::string_view tensor) const {
   if (!impl_->gguf_metadata) return std::string(tensor);
-  return checkpoint::gguf_tensor_name(checkpoint::find_gguf_architecture(*impl_->gguf_metadata),
-                                      tensor);
+  return checkpoint::gguf_tensor_name(*impl_->gguf_architecture, tensor);
 }
 
 std::vector<float> Checkpoint::read_f32(std::string_view name) const {

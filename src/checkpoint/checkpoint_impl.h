@@ -14,6 +14,10 @@
 
 namespace vitrine {
 
+namespace checkpoint {
+struct GgufArchitecture;
+}
+
 struct Checkpoint::Impl {
   std::string path;
   std::string config_path;
@@ -26,7 +30,8 @@ struct Checkpoint::Impl {
   std::vector<checkpoint::InputFile> files;  ///< as weight_paths
   std::vector<TensorInfo> tensors;           ///< in order of name
   std::optional<checkpoint::QuantizationConfig> quantization;
-  std::optional<checkpoint::GgufMetadata> gguf_metadata;  ///< where `path` is a GGUF file
+  std::optional<checkpoint::GgufMetadata> gguf_metadata;            ///< where `path` is a GGUF file
+  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;  ///< the same
 };
 
 namespace checkpoint {

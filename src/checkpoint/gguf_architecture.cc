@@ -179,7 +179,8 @@ constexpr GgufArchitecture kArchitectures[] = {
 
 }  // namespace
 
-const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata) {
+const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata,
+                                               const std::vector<TensorInfo>& tensors) {
   constexpr std::string_view kKey = "general.architecture";
   const std::string name = metadata.required_string(kKey);
   const std::string count_key = name + ".expert_count";
@@ -188,7 +189,7 @@ const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata) {
   bool is_known = false;
   for (const GgufArchitecture& architecture : kArchitectures) {
     if (architecture.name == name && architecture.has_experts == has_experts &&
-        (!architecture.has_latents || fits_scores(architecture, metadata))) {
+        (!architecture.has_latents || fits_scores(architecture, metadata, tensors))) {
       return architecture;
     }
     is_known |= architecture.name == name;

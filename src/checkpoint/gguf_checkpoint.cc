@@ -111,7 +111,8 @@ std::shared_ptr<Checkpoint::Impl> open_gguf(const std::string& path) {
   impl->path = path;
   impl->config_path = path + " (metadata)";
   GgufMetadata metadata = open_files(path, *impl);
-  const GgufArchitecture& architecture = find_gguf_architecture(metadata);
+  const GgufArchitecture& architecture = find_gguf_architecture(metadata, impl->tensors);
+  impl->gguf_architecture = &architecture;
   impl->tensors =
       map_gguf_tensors(architecture, metadata, std::move(impl->tensors), impl->weight_paths);
   const std::vector<float> rope_factors = take_rope_factors(*impl);

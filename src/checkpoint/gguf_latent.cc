@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Latent attention in GGUF files (deepseek2): its widths, and which family a file is of.
+#include <algorithm>
 #include <cmath>
 
 #include "gguf_model.h"
 
 namespace vitrine::checkpoint {
 
-bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata) {
+bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                 const std::vector<TensorInfo>& tensors) {
   const std::string prefix = std::string(architecture.name) + ".";
   const bool has_sigmoid = !architecture.correction.empty();
   const int64_t gating = metadata.integer(prefix + "expert_gating_func", 0, 100).value_or(0);
   if (gating != 0) return has_sigmoid == (gating == 2);
-  // Files from before the key are DeepSeek-V2's, but for GLM-4.7-Flash's first ones.
-  const GgufArray* tokens = metadata.array("tokenizer.ggml.tokens", GgufType::kString);
-  const int64_t layers = metadata.integer(prefix + "block_count", 1, kMaxLayers).value_or(0);
-  const bool is_glm =
-      tokens != nullptr && tokens->count == 154880 && (layers == 47 || layers == 48);
-  return has_sigmoid == is_glm;
+  // Of files without the key, those that correct scores are not DeepSeek-V2's.
+  const bool has_correction = std::ranges::any_of(
+      tensors, [](const TensorInfo& info) { return info.name.ends_with(".exp_probs_b.bias"); });
+  return has_sigmoid == has_correction;
 }
 
 int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufMetadata& metadata,

@@ -49,8 +49,10 @@ struct GgufArchitecture {
 /// The tensor of that name among mapped ones, in order of name; or null.
 const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std::string& name);
 
-/// By the metadata. Throws kBadFile, or kUnsupported naming the ones there are.
-const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata);
+/// By the metadata, and tensors as files name them. Throws kBadFile, or kUnsupported naming the
+/// ones there are.
+const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata,
+                                               const std::vector<TensorInfo>& tensors);
 
 /// Renames the tensors, splits the stacked experts and marks what reads in another order. Tensors
 /// that only the config needs (`rope_freqs.weight`) keep their names. Throws kUnsupported for a
@@ -68,7 +70,8 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
 void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadata& metadata);
 
 /// Of files with latent attention: whether they score experts as this row's family does.
-bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata);
+bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                 const std::vector<TensorInfo>& tensors);
 /// The fields of latent attention, of so many heads, and those of its family's routing. Returns the
 /// elements of a head that are rotated.
 int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufMetadata& metadata,

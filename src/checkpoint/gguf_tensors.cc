@@ -308,12 +308,12 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
   for (const GgufName& part : kDraftNames) {
     if (module == part.module) return named(part.gguf);
   }
+  if (!architecture.correction.empty() && name.ends_with(architecture.correction)) {
+    return "blk." + layer + ".exp_probs_b.bias";
+  }
   if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
   if (architecture.has_post_norm && module == "post_attention_layernorm") {
     return named("post_attention_norm");
-  }
-  if (!architecture.correction.empty() && name.ends_with(architecture.correction)) {
-    return "blk." + layer + ".exp_probs_b.bias";
   }
   for (const GgufName& part : kSharedNames) {
     if (module == std::string(architecture.shared_block) + "." + std::string(part.module)) {

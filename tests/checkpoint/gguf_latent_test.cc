@@ -107,6 +107,13 @@ TEST_F(GgufLatentTest, TheFamilyIsThatOfItsScores) {
   EXPECT_EQ(second.model_type, "deepseek_v2");
   EXPECT_EQ(second.router_groups, 4);
   EXPECT_EQ(config_of({{gating, ""}}).model_type, "deepseek_v2");
+  // Of files without the key the correction of scores tells.
+  GgufFile corrected = file_with({{gating, ""}});
+  corrected.tensors.push_back(gguf_tensor("blk.1.exp_probs_b.bias", {8}, 0, corrected.data_bytes));
+  corrected.data_bytes += 8 * sizeof(float);
+  EXPECT_EQ(parse_model_config(open(corrected)).model_type, "deepseek_v3");
+  EXPECT_EQ(open(corrected).name_in_file("model.layers.1.mlp.gate.e_score_correction_bias"),
+            "blk.1.exp_probs_b.bias");
   const std::string norm = "deepseek2.expert_weights_norm";
   const Error error = error_of([&] {
     config_of({{gating, gguf_u32(gating, 1)}, {norm, gguf_bool(norm, true)}});

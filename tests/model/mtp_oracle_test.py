@@ -35,8 +35,8 @@ WITHOUT_VOCABULARY = """
 import pathlib, runpy, sys
 script = pathlib.Path(sys.argv[1])
 sys.path[:0] = [str(script.parent), str(script.parent / "gguf-py")]
-from conversion import base, glm, qwen
-for module in (glm, qwen):
+from conversion import base, deepseek, glm, qwen
+for module in (deepseek, glm, qwen):
     for part in vars(module).values():
         if isinstance(part, type) and issubclass(part, base.TextModel):
             part.set_vocab = base.TextModel._set_vocab_none
@@ -75,16 +75,22 @@ class MtpOracleTest(unittest.TestCase):
 
     @unittest.skipUnless(CONVERTERS, "llama.cpp's source package is not there; bench/peers unpacks it")
     def test_gguf_files_of_llama_cpps_converter(self):
-        for name in ("glm4_moe", "qwen3_5", "qwen3_5_moe"):
-            folder = self.path / name
-            form = write_mtp_model(folder, name)
-            config = json.loads((folder / "config.json").read_text())
-            (folder / "config.json").write_text(json.dumps({**config, "mtp_num_hidden_layers": 1}))
-            file = self.path / f"{name}.gguf"
-            subprocess.run([sys.executable, "-c", WITHOUT_VOCABULARY, str(CONVERTERS[-1]), str(folder),
-                            "--outfile", str(file), "--outtype", "f32"],
-                           capture_output=True, timeout=120, check=True)
+        """Of what the converter does not write by itself: MTP layers of DeepSeek-V3 (its code for
+        GLM-4.7-Flash, a form of DeepSeek's, does), dense layers of Qwen3-Next."""
+        written_as = {"deepseek_v3": "Glm4MoeLiteForCausalLM"}
+        without = {"qwen3_next": {"mlp_only_layers": []}}
+        for name in MODELS:
             with self.subTest(name):
+                folder, file = self.path / name, self.path / f"{name}.gguf"
+                form = write_mtp_model(folder, name, **without.get(name, {}))
+                written = json.loads((folder / "config.json").read_text())
+                written["mtp_num_hidden_layers"] = 1
+                if name in written_as:
+                    written["architectures"] = [written_as[name]]
+                (folder / "config.json").write_text(json.dumps(written))
+                subprocess.run([sys.executable, "-c", WITHOUT_VOCABULARY, str(CONVERTERS[-1]),
+                                str(folder), "--outfile", str(file), "--outtype", "f32"],
+                               capture_output=True, timeout=120, check=True)
                 self.fits(form, file)
 
     def test_a_head_of_its_own(self):

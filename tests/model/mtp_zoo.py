@@ -58,18 +58,20 @@ def layer_config(config):
     return config
 
 
-def write_mtp_model(folder, name, seed=3, own_head=False):
-    """Writes the model and its layer; returns what the layer is made of."""
+def write_mtp_model(folder, name, seed=3, own_head=False, **other):
+    """Writes the model and its layer; returns what the layer is made of. `other`: what is otherwise
+    than in MODELS."""
     folder = pathlib.Path(folder)
-    write_model(folder, seed=seed, **MODELS[name])
+    model = {**MODELS[name], **other}
+    write_model(folder, seed=seed, **model)
     config = transformers.AutoConfig.from_pretrained(folder)
     layer = folder / "layer"
-    options = {key: value for key, value in MODELS[name].items()
+    options = {key: value for key, value in model.items()
                if key not in ("first_k_dense_replace", "mlp_layer_types", "layer_types",
                               "mlp_only_layers", "num_hidden_layers")}
     changes = {key: getattr(layer_config(config), key) for key in
                ("first_k_dense_replace", "mlp_layer_types", "layer_types", "mlp_only_layers")
-               if key in MODELS[name]}
+               if key in model}
     write_model(layer, seed=seed + 1, **options, **changes, num_hidden_layers=1)
     parts = load_file(layer / "model.safetensors")
     hidden = config.hidden_size
