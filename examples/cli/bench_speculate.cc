@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "bench.h"
 #include "constraint_options.h"
+#include "recorded_drafter.h"
 #include "speculate_runs.h"
 #include "speculation_options.h"
 #include "statistics.h"
@@ -24,12 +26,14 @@ constexpr std::string_view kAnswerSchema = R"({"type": "object", "properties": {
   "tags": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 4}},
   "required": ["title", "words", "tags"], "additionalProperties": false})";
 
-/// One line a prompt: a JSON string, or an object with "prompt".
-std::vector<std::string> read_bench_prompts(const std::string& path) {
+/// One line a prompt: a JSON string, or an object with "prompt". The first `most`, all where it is
+/// 0.
+std::vector<std::string> read_bench_prompts(const std::string& path, int most) {
   std::istringstream lines(read_text_file(path, kMaxPromptsBytes));
   std::vector<std::string> prompts;
   int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
+    if (most > 0 && std::ssize(prompts) == most) break;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
@@ -72,18 +76,20 @@ class SpeculateBench {
   void run(DraftCandidate& candidate, const AnswerKind& kind, const std::vector<int32_t>& prompt,
            CandidateRuns& runs) {
     std::vector<double> pairs;
+    std::vector<int32_t> record;
     for (int round = 0; round < arguments_.repeat; ++round) {
       stop_if_interrupted(kSpeculateCancelled);
-      // A drafter that has seen no answer yet, and in turn first or second.
-      const auto own =
-          candidate.kept ? nullptr : make_drafter_of(candidate.name, engine_, tokenizer_);
-      vitrine::SpeculationOptions guessed;
-      guessed.drafter = candidate.kept ? candidate.kept.get() : own.get();
-      guessed.max_drafts = arguments_.max_drafts;
-      guessed.max_depth = arguments_.max_depth;
-      if (candidate.name == "auto") guessed.costs = costs_, guessed.draft_cost = 0;
+      // In turn first or second.
       vitrine::GenerateResult plain, found;
       if (round % 2 == 0) plain = answer(kind, prompt, {});
+      if (round == 0) record = plain.tokens;
+      const auto own = make_own(candidate, record);
+      vitrine::SpeculationOptions guessed;
+      guessed.drafter = candidate.kept ? candidate.kept.get() : own.get();
+      guessed.max_drafts =
+          candidate.right_run > 0 ? candidate.right_run + 1 : arguments_.max_drafts;
+      guessed.max_depth = arguments_.max_depth;
+      if (candidate.name == "auto") guessed.costs = costs_, guessed.draft_cost = 0;
       found = answer(kind, prompt, guessed);
       if (round % 2 == 1) plain = answer(kind, prompt, {});
       if (!found.speculation.problem.empty()) {
@@ -93,11 +99,22 @@ class SpeculateBench {
       if (round > 0) continue;
       runs.identical += plain.tokens == found.tokens ? 1 : 0;
       runs.tokens += std::ssize(found.tokens);
+      runs.different_tokens += std::ssize(std::set(found.tokens.begin(), found.tokens.end()));
       runs.plain_seconds += plain.decode_seconds;
       runs.seconds += found.decode_seconds;
       runs.counts += found.speculation;
     }
     runs.ratios.push_back(median(pairs));
+  }
+
+  /// Makes a drafter that has seen no answer yet, or one that knows this answer; null where the
+  /// candidate has one for all answers.
+  std::unique_ptr<vitrine::Drafter> make_own(const DraftCandidate& candidate,
+                                             const std::vector<int32_t>& record) {
+    if (candidate.kept) return nullptr;
+    if (candidate.right_run == 0) return make_drafter_of(candidate.name, engine_, tokenizer_);
+    return std::make_unique<RecordedDrafter>(record, candidate.right_run,
+                                             engine_.summary().vocab_size);
   }
 
   vitrine::GenerateResult answer(const AnswerKind& kind, const std::vector<int32_t>& prompt,
@@ -106,6 +123,7 @@ class SpeculateBench {
     options.max_new_tokens = arguments_.max_new_tokens;
     options.sampler = kind.sampler;
     options.speculation = speculation;
+    options.ignore_end_of_text = !arguments_.right_runs.empty();
     const auto constraint = kind.has_schema ? grammar_->start() : nullptr;
     options.constraint = constraint.get();
     return vitrine::generate(engine_, prompt, options);
@@ -132,6 +150,12 @@ std::string costs_table(const std::string& model, const vitrine::PassCosts& cost
 std::vector<DraftCandidate> open_candidates(const BenchSpeculateArguments& arguments,
                                             vitrine::EngineOptions& options) {
   std::vector<DraftCandidate> all;
+  for (const int right_run : arguments.right_runs) {
+    DraftCandidate& candidate = all.emplace_back();
+    candidate.name = fmt::format("{} right", right_run);
+    candidate.right_run = right_run;
+  }
+  if (!all.empty()) return all;
   for (const std::string& name : arguments.candidates) {
     DraftCandidate& candidate = all.emplace_back();
     candidate.name = name;
@@ -162,7 +186,8 @@ void make_kept(std::vector<DraftCandidate>& candidates, vitrine::Engine& engine,
   const auto learning = vitrine::drafter_names();
   for (DraftCandidate& candidate : candidates) {
     const std::string& name = candidate.name;
-    if (name == "auto" || std::ranges::find(learning, name) != learning.end()) continue;
+    if (candidate.right_run > 0 || name == "auto") continue;
+    if (std::ranges::find(learning, name) != learning.end()) continue;
     if (!candidate.kept) candidate.kept = make_drafter_of(name, engine, tokenizer);
     const std::string path = draft_model_of(name);
     if (path.empty()) continue;
@@ -189,7 +214,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   const vitrine::Tokenizer tokenizer = vitrine::open_tokenizer(checkpoint, config);
   if (!arguments.cost) {
     size_t longest = 0;
-    for (const std::string& text : read_bench_prompts(arguments.prompts)) {
+    for (const std::string& text : read_bench_prompts(arguments.prompts, arguments.max_prompts)) {
       prompts.push_back(tokenizer.encode(text, true));
       if (prompts.back().empty()) refuse("a prompt has no token; expected text in each");
       longest = std::max(longest, prompts.back().size());
@@ -200,7 +225,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
       static_cast<int>(std::min<int64_t>(options.max_context, config.max_position_embeddings));
   reserve_branches(arguments.max_drafts, arguments.max_depth, options);
   options.max_step_tokens = std::min(512, options.max_context);
-  options.max_logit_rows = std::min(std::max(arguments.max_drafts + 1, 16), options.max_context);
+  options.max_logit_rows = std::min(std::max(arguments.most_drafts() + 1, 16), options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, options.max_logit_rows);
   options.audit_mode = vitrine::AuditMode::kNone;
   for (const std::string& name : arguments.candidates) {
@@ -209,9 +234,12 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   }
   const auto engine = vitrine::Engine::load(arguments.model, options);
   catch_interrupts();
-  const vitrine::PassCosts costs = arguments.costs_file.empty()
-                                       ? vitrine::measure_pass_costs(*engine, 16, 9)
-                                       : read_pass_costs(arguments.costs_file);
+  vitrine::PassCosts costs;
+  if (!arguments.costs_file.empty()) {
+    costs = read_pass_costs(arguments.costs_file);
+  } else if (arguments.right_runs.empty()) {
+    costs = vitrine::measure_pass_costs(*engine, 16, 9);
+  }
   if (arguments.cost) {
     nlohmann::ordered_json json;
     json["model"] = arguments.model;
@@ -283,6 +311,9 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
   add_model(*speculate, arguments->model);
   speculate->add_option("--prompts", arguments->prompts,
                         "a JSON string a line, or an object with a string 'prompt'");
+  speculate->add_option("--max-prompts", arguments->max_prompts, "only the first so many; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   speculate
       ->add_option("--candidates", arguments->candidates,
                    "who guesses, with commas: ngram, suffix, mtp, draft=MODEL, exit=LAYER, "
@@ -316,6 +347,19 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
       ->capture_default_str();
   speculate->add_flag("--cost", arguments->cost,
                       "what a pass of 1, 2, 3, 4, 6, 8, 12, 16 tokens of one sequence costs");
+  CLI::Option* right_runs =
+      speculate
+          ->add_option(
+              "--right-runs", arguments->right_runs,
+              "instead of candidates, guesses of the answer as it was without: with commas, "
+              "how many right ones stand before a wrong one in each pass; answers go on "
+              "behind an end of text")
+          ->delimiter(',')
+          ->check(CLI::Range(1, vitrine::kMaxDrafts - 1));
+  for (const char* other :
+       {"--candidates", "--head-layers", "--draft-max", "--draft-costs", "--select", "--cost"}) {
+    right_runs->excludes(speculate->get_option(other));
+  }
   speculate->add_flag("--json", arguments->json, "one JSON object instead of a table");
   arguments->device.add_to(*speculate);
   speculate->callback(

@@ -18,10 +18,15 @@ struct BenchSpeculateArguments {
   std::vector<std::string> candidates = {"ngram", "suffix", "auto"};
   std::vector<std::string> kinds;  // of answers; empty: what --temperature says
   std::vector<int> head_layers;
+  std::vector<int> right_runs;  // of recorded answers, instead of candidates
+  int max_prompts = 0;          // 0: all
   int max_new_tokens = 128, max_drafts = 8, max_depth = 0, repeat = 3;
   float temperature = 0;
   bool cost = false, json = false, selects = false;
   DeviceOptions device;
+
+  /// Returns how many guesses a pass brings at most, whoever guesses.
+  int most_drafts() const;
 };
 
 /// How answers are made.
@@ -41,6 +46,7 @@ struct CandidateRuns {
   std::vector<double> ratios;  // of each prompt the median of its pairs
   double plain_seconds = 0, seconds = 0;
   int64_t tokens = 0, identical = 0;
+  int64_t different_tokens = 0;  // of each answer, all together
   vitrine::SpeculationCounts counts;
 
   double tokens_a_pass() const;
@@ -53,6 +59,7 @@ struct DraftCandidate {
   // This one learns nothing of an answer; null: each answer has a new drafter.
   std::unique_ptr<vitrine::Drafter> kept;
   std::optional<vitrine::VocabularyOverlap> overlap;  // of a model
+  int right_run = 0;  // of the recorded answer in each pass; 0: it is no record
 };
 
 std::string speculate_table(const BenchSpeculateArguments& arguments,

@@ -62,6 +62,10 @@ double predicted_speed(const CandidateRuns& runs, const vitrine::PassCosts& cost
 
 }  // namespace
 
+int BenchSpeculateArguments::most_drafts() const {
+  return right_runs.empty() ? max_drafts : std::ranges::max(right_runs) + 1;
+}
+
 double CandidateRuns::tokens_a_pass() const {
   return static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, counts.num_passes));
 }
@@ -78,7 +82,7 @@ std::string speculate_table(const BenchSpeculateArguments& arguments,
       "{}: {} prompts, {} tokens each at most, {} guesses a pass at most{}\n\n"
       "{:<{}}{:<10}{:>8}{:>16}{:>12}{:>14}{:>14}{:>12}\n",
       arguments.model, all.empty() ? 0 : all.front().ratios.size(), arguments.max_new_tokens,
-      arguments.max_drafts,
+      arguments.most_drafts(),
       arguments.max_depth > 0 ? fmt::format(", on paths of {}", arguments.max_depth) : "", "",
       width, "answers", "speed", "95 %", "accepted", "tokens/pass", "us a token", "identical");
   for (const CandidateRuns& runs : all) {
@@ -90,7 +94,15 @@ std::string speculate_table(const BenchSpeculateArguments& arguments,
                         runs.upkeep_microseconds(),
                         fmt::format("{} of {}", runs.identical, runs.ratios.size()));
   }
-  return text + "\nspeed: decoding with guesses over the same without, the median of the prompts\n";
+  text += "\nspeed: decoding with guesses over the same without, the median of the prompts\n";
+  if (arguments.right_runs.empty() || all.empty()) return text;
+  const CandidateRuns& first = all.front();
+  return text +
+         fmt::format(
+             "N right: in each pass N tokens of the answer as it was without guesses, and a wrong "
+             "one; {:.0f} different tokens in an answer of {:.0f}\n",
+             static_cast<double>(first.different_tokens) / static_cast<double>(first.ratios.size()),
+             static_cast<double>(first.tokens) / static_cast<double>(first.ratios.size()));
 }
 
 nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments,
@@ -98,7 +110,7 @@ nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments
   nlohmann::ordered_json json;
   json["model"] = arguments.model;
   json["max_new_tokens"] = arguments.max_new_tokens;
-  json["draft_max"] = arguments.max_drafts;
+  json["draft_max"] = arguments.most_drafts();
   if (arguments.max_depth > 0) json["draft_depth"] = arguments.max_depth;
   json["temperature"] = arguments.temperature;
   json["repeat"] = arguments.repeat;
@@ -110,6 +122,7 @@ nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments
                                   {"ratio_interval", {interval.low, interval.high}},
                                   {"ratios", runs.ratios},
                                   {"tokens", runs.tokens},
+                                  {"different_tokens", runs.different_tokens},
                                   {"seconds", runs.seconds},
                                   {"plain_seconds", runs.plain_seconds},
                                   {"tokens_per_pass", runs.tokens_a_pass()},

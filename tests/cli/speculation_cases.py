@@ -279,3 +279,45 @@ class Speculation(AuditCase):
         out = self.succeed(*arguments, "--draft-tree", "12x3").stdout.decode()
         self.assertIn("12 guesses a pass at most, on paths of 3\n", out)
         self.fail_with(2, ["--draft-tree", "3x12"], *arguments, "--draft-tree", "3x12")
+
+    def test_bench_of_right_runs(self):
+        texts = (PROMPT, "one two three")
+        (self.folder / "prompts.jsonl").write_text(
+            "".join(json.dumps(text) + "\n" for text in (*texts, 3)))
+        plain = [self.succeed_json("generate", MODEL, "-p", text, "-n", "150", "--temperature", "0",
+                                   "--ignore-end-of-text", "--json")["tokens"] for text in texts]
+        arguments = ("bench", "speculate", MODEL, "--prompts", "prompts.jsonl", "--max-prompts", "2",
+                     "-n", "150", "--repeat", "1", "--right-runs", "1,7,64")
+        for more in ((), ("--kinds", "greedy,sampled,penalties")):
+            report = self.succeed_json(*arguments, *more, "--json")
+            self.assertEqual(report["draft_max"], 65)
+            self.assertEqual(len(report["candidates"]), 3 * (3 if more else 1))
+            for one in report["candidates"]:
+                with self.subTest(name=one["name"], answers=one["answers"]):
+                    run = int(one["name"].removesuffix(" right"))
+                    self.assertEqual((one["identical"], one["prompts"], one["tokens"]), (2, 2, 300))
+                    if one["answers"] == "greedy":
+                        self.assertEqual(one["different_tokens"],
+                                         sum(len(set(tokens)) for tokens in plain))
+                    # The prompt's pass chooses the first token, and no guess stands where the
+                    # last one will.
+                    whole, left = divmod(150 - 1, run + 1)
+                    passes = [run + 1] * whole + [left] * (left > 0)
+                    counts = one["counts"]
+                    self.assertEqual(counts["num_passes"], 2 * (1 + len(passes)))
+                    self.assertEqual(counts["num_accepted_draft_tokens"],
+                                     2 * sum(tokens - 1 for tokens in passes))
+                    histogram = [0] * (run + 2)
+                    for tokens in passes:
+                        histogram[tokens - 1] += 2
+                    # A pass without guesses is none with guesses of which none was right.
+                    histogram[0] = 0
+                    self.assertEqual(counts["acceptance_histogram"], histogram)
+        out = self.succeed(*arguments).stdout.decode()
+        self.assertIn("64 right", out)
+        self.assertIn("different tokens in an answer of 150\n", out)
+        for value in ("0", "-1", "255", "x", "3,0"):
+            self.fail_with(2, ["--right-runs"], *arguments[:-1], value)
+        for other in (("--candidates", "ngram"), ("--draft-max", "8"), ("--select",), ("--cost",),
+                      ("--head-layers", "1"), ("--draft-costs", "costs.json")):
+            self.fail_with(2, ["--right-runs", other[0]], *arguments, *other)
