@@ -3,17 +3,21 @@
 
     compare_speculation.py MODEL.gguf --prompts FILE [FILE ...] [-n 100] [--threads 2]
                            [--max-prompts N] [--draft-max 8] [--vitrine build/vitrine] [--json OUT]
-                           [--llama-speculation PROGRAM] [--build-only]
+                           [--others SHARE] [--llama-speculation PROGRAM] [--build-only]
 
-FILE has a JSON string a line, or an object with a string "prompt". Of each prompt both get the ids
-of Vitrine's tokenizer. Both programs answer it, one after the other and each first every second
+FILE has a JSON string a line, or an object with a string "prompt"; where its "kind" is "chat", the
+prompt is put into the model's chat template. Of each prompt both get the ids of Vitrine's tokenizer.
+Both programs answer it, one after the other and each first every second
 time, in a process that loads the model and warms up: Vitrine by `bench speculate`, each candidate
 beside the same answer without guesses; llama.cpp without guesses and in each mode with its default
 settings, each answer with a drafter of its own, the order going on by one at each prompt. Timed is
 decoding alone, from the first token of the answer on; its last pass chooses the last token. A speed is
 that of these tokens, the median of the prompts; "x plain" and the ratios are medians of each prompt's
-own. "identical" counts answers that are the same program's without guesses. llama.cpp is built as
-compare.py builds it. Run it on an idle machine, with the file in the page cache.
+own. "identical" counts answers that are the same program's without guesses. What OUT has is not
+measured again: a run that was stopped goes on there. llama.cpp is built as compare.py builds it. Run
+it on an idle machine, with the file in the page cache; where others may come, --others 0.1 measures a
+prompt again during which they used more than that of one processor, up to eight times, and keeps the
+quietest.
 """
 
 import argparse
@@ -24,12 +28,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from compare import PACKAGE, ROOT, VERSION, build_llama, check_files, run
 
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 CANDIDATES = ("suffix", "ngram", "auto")
 PLAIN = "plain"
+TRIES = 8  # for a quiet moment
+PAUSE_SECONDS = 1  # before the next try
 
 
 def fail(message):
@@ -37,6 +44,7 @@ def fail(message):
 
 
 def read_prompts(path, most):
+    """[(prompt, whether it is a user's message)]"""
     prompts = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -47,10 +55,11 @@ def read_prompts(path, most):
             continue
         try:
             found = json.loads(line)
-            prompts.append(found["prompt"] if isinstance(found, dict) else found)
+            found = found if isinstance(found, dict) else {"prompt": found}
+            prompts.append((found["prompt"], found.get("kind") == "chat"))
         except (ValueError, KeyError):
-            prompts.append(None)
-        if not isinstance(prompts[-1], str):
+            prompts.append((None, False))
+        if not isinstance(prompts[-1][0], str):
             fail(f"{path}:{number}: no prompt; expected a JSON string, or an object with 'prompt'")
     if not prompts:
         fail(f"{path} has no prompt; expected one a line")
@@ -111,6 +120,13 @@ def run_llama(arguments, program, ids, turn):
             for name in (PLAIN, *MODES)}
 
 
+def render(arguments, message):
+    """A user's message as the model's chat template puts it."""
+    out = run([arguments.vitrine, "generate", arguments.model, "--chat", "-p", "-", "-n", 1, "--json"],
+              "vitrine generate", stdout=subprocess.PIPE, input=message)
+    return read_json(out, "vitrine generate")["prompt"]
+
+
 def read_ids(arguments, prompt):
     # Standard input: a prompt may begin with a dash.
     out = run([arguments.vitrine, "tokenize", arguments.model, "-p", "-", "--json"],
@@ -118,18 +134,72 @@ def read_ids(arguments, prompt):
     return read_json(out, "vitrine tokenize")["ids"]
 
 
-def answer(arguments, program, prompts):
-    """[{program: {name: answer}}], one for each prompt."""
-    answers = []
-    for turn, prompt in enumerate(prompts):
-        ids = read_ids(arguments, prompt)
-        runners = {"vitrine": lambda: run_vitrine(arguments, prompt, turn),
-                   "llama.cpp": lambda: run_llama(arguments, program, ids, turn)}
-        found = {name: runners[name]() for name in rotated(list(runners), turn)}
-        answers.append({name: found[name] for name in runners})
-        print(f"\rprompt {turn + 1} of {len(prompts)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return answers
+def answer(arguments, program, turn, prompt, is_message):
+    """{program: {name: answer}}"""
+    if is_message:
+        prompt = render(arguments, prompt)
+    ids = read_ids(arguments, prompt)
+    runners = {"vitrine": lambda: run_vitrine(arguments, prompt, turn),
+               "llama.cpp": lambda: run_llama(arguments, program, ids, turn)}
+    found = {name: runners[name]() for name in rotated(list(runners), turn)}
+    return {name: found[name] for name in runners}
+
+
+class Others:
+    """Processor time that other processes than this one's children use, as Linux tells it."""
+
+    def __init__(self):
+        self.start, self.began = self.time(), time.monotonic()
+
+    @staticmethod
+    def time():
+        user, nice, system, _, _, *interrupts = map(
+            int, pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+        own = os.times()
+        return ((user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+                - (own.user + own.system + own.children_user + own.children_system))
+
+    def share(self):
+        """Of one processor."""
+        return max(0.0, self.time() - self.start) / (time.monotonic() - self.began)
+
+
+def answer_quietly(arguments, *what):
+    if arguments.others is None:
+        return answer(arguments, *what)
+    tries = []
+    while True:
+        others = Others()
+        found = answer(arguments, *what)
+        tries.append((others.share(), found))
+        if tries[-1][0] <= arguments.others or len(tries) == TRIES:
+            return min(tries, key=lambda one: one[0])[1]
+        time.sleep(PAUSE_SECONDS)
+
+
+class Record:
+    """Answers by file, in their order, in memory and in --json's file."""
+
+    def __init__(self, arguments):
+        self.path = arguments.json
+        self.settings = {"model": str(arguments.model), "tokens": arguments.tokens,
+                         "threads": arguments.threads, "draft_max": arguments.draft_max}
+        self.files = {}
+        if self.path is None or not self.path.exists():
+            return
+        old = read_json(self.path.read_text(), str(self.path))
+        if not isinstance(old, dict) or old.get("settings") != self.settings:
+            fail(f"{self.path} is of other settings; expected {json.dumps(self.settings)}")
+        self.files = old["answers"]
+
+    def add(self, file, found):
+        self.files.setdefault(file, []).append(found)
+        if self.path is None:
+            return
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        temporary.write_text(json.dumps({"settings": self.settings, "answers": self.files},
+                                        indent=2) + "\n")
+        temporary.replace(self.path)
 
 
 def median_of(values):
@@ -183,7 +253,9 @@ def parse_arguments():
     default_cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     parser.add_argument("--cache", type=pathlib.Path, default=default_cache / "vitrine" / "peers")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build")
-    parser.add_argument("--json", type=pathlib.Path, help="all figures, to this file")
+    parser.add_argument("--others", type=float, metavar="SHARE",
+                        help="of one processor: what other processes may use meanwhile (Linux)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="OUT", help="all figures, to this file")
     parser.add_argument("--build-only", action="store_true", help="build llama.cpp, measure nothing")
     arguments = parser.parse_args()
     if not arguments.build_only and (arguments.model is None or not arguments.prompts):
@@ -205,16 +277,20 @@ def main():
         print(program)
         return
     check_files(program)
+    record = Record(arguments)
     print(f"{arguments.model}, {arguments.tokens} tokens each at most, {arguments.threads} threads; "
           f"{PACKAGE} {VERSION}, -march=native")
-    everything = {}
+    everything = []
     for path, prompts in files.items():
-        everything[str(path)] = answer(arguments, program, prompts)
-        print_table(path.name, everything[str(path)])
-    if len(everything) > 1:
-        print_table("all", [found for answers in everything.values() for found in answers])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(everything, indent=2) + "\n")
+        for turn in range(len(record.files.get(str(path), [])), len(prompts)):
+            record.add(str(path), answer_quietly(arguments, program, turn, *prompts[turn]))
+            print(f"\r{path.name}: {turn + 1} of {len(prompts)}", end="\n" * (turn + 1 == len(prompts)),
+                  file=sys.stderr, flush=True)
+        answers = record.files[str(path)][:len(prompts)]
+        print_table(path.name, answers)
+        everything += answers
+    if len(files) > 1:
+        print_table("all", everything)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 figures, with programs that print given ones."""
 
 import json
+import os
 import pathlib
 import stat
 import subprocess
@@ -18,6 +19,9 @@ VITRINE = """#!{python}
 import json, pathlib, sys
 with pathlib.Path({log!r}).open("a") as log:
     print("vitrine", *sys.argv[1:], file=log)
+if sys.argv[1] == "generate":
+    print(json.dumps({{"prompt": "".join(["<", sys.stdin.read(), ">"])}}))
+    sys.exit()
 if sys.argv[1] == "tokenize":
     print(json.dumps({{"ids": list(map(ord, sys.stdin.read()))}}))
     sys.exit()
@@ -55,7 +59,8 @@ class CompareSpeculation(unittest.TestCase):
         self.write_programs(VITRINE, LLAMA)
         (self.folder / "model.gguf").write_text("")
         (self.folder / "some.jsonl").write_text('"-same"\n\n{"kind": "x", "prompt": "differs"}\n')
-        (self.folder / "more.jsonl").write_text('"short"\n"other"\n')
+        (self.folder / "more.jsonl").write_text(
+            '"short"\n{"kind": "chat", "prompt": "hello"}\n')
 
     def write_programs(self, vitrine, llama):
         for name, text in (("vitrine", vitrine), ("llama_speculation", llama)):
@@ -74,7 +79,7 @@ class CompareSpeculation(unittest.TestCase):
                               "--threads", 3, "--draft-max", 5, "--json", "out.json")
         self.assertEqual(result.returncode, 0, result.stderr)
         calls = [line.split() for line in self.log.read_text().splitlines()]
-        measured = [call for call in calls if call[1] != "tokenize"]
+        measured = [call for call in calls if call[1] not in ("tokenize", "generate")]
         # Each first in turn.
         self.assertEqual([call[0] for call in measured],
                          ["vitrine", "llama", "llama", "vitrine"] * 2)
@@ -87,6 +92,7 @@ class CompareSpeculation(unittest.TestCase):
         self.assertEqual(" ".join(measured[0][6:]), "-n 101 --repeat 1 --threads 3 --draft-max 5 "
                                                     "--candidates suffix,ngram,auto --json")
         self.assertIn("ngram,auto,suffix", measured[3])
+        self.assertEqual(measured[6][-1], "<hello>")
         titles = ("some.jsonl: 2 prompts", "more.jsonl: 2 prompts", "all: 4 prompts")
         starts = [result.stdout.index(title) for title in titles]
         some, more, everything = (
@@ -107,8 +113,46 @@ class CompareSpeculation(unittest.TestCase):
         self.assertIn(["llama.cpp", "ngram-cache", "50.0", "1.00x", "1.00", "3", "of", "4"],
                       everything)
         found = json.loads((self.folder / "out.json").read_text())
-        self.assertEqual([len(answers) for answers in found.values()], [2, 2])
-        self.assertIsNone(found["more.jsonl"][0]["vitrine"]["suffix"]["tps"])
+        self.assertEqual({name: len(answers) for name, answers in found["answers"].items()},
+                         {"some.jsonl": 2, "more.jsonl": 2})
+        self.assertIsNone(found["answers"]["more.jsonl"][0]["vitrine"]["suffix"]["tps"])
+
+    def test_a_run_that_was_stopped_goes_on(self):
+        arguments = ("model.gguf", "--prompts", "some.jsonl", "more.jsonl", "--json")
+        whole = self.compare(*arguments, "whole.json")
+        calls = self.log.read_text().splitlines()
+        record = json.loads((self.folder / "whole.json").read_text())
+        del record["answers"]["more.jsonl"]
+        record["answers"]["some.jsonl"].pop()
+        (self.folder / "part.json").write_text(json.dumps(record))
+        self.log.unlink()
+        rest = self.compare(*arguments, "part.json")
+        self.assertEqual((rest.returncode, rest.stdout), (0, whole.stdout))
+        measured = [line.split()[:2] for line in self.log.read_text().splitlines()]
+        self.assertEqual(measured, [line.split()[:2] for line in calls][3:])
+        self.assertEqual((self.folder / "part.json").read_text(),
+                         (self.folder / "whole.json").read_text())
+        self.assertEqual(self.compare(*arguments, "part.json").stdout, whole.stdout)
+        self.assertEqual(len(self.log.read_text().splitlines()), len(measured))
+        self.fails("other settings", *arguments, "part.json", "--threads", 1)
+        for text in ("", "[]", "{}"):
+            (self.folder / "part.json").write_text(text)
+            self.fails("part.json", *arguments, "part.json")
+
+    @unittest.skipUnless(os.path.exists("/proc/stat"), "needs Linux")
+    def test_a_prompt_is_measured_again_where_others_ran(self):
+        arguments = ("model.gguf", "--prompts", "more.jsonl", "--max-prompts", 1)
+        self.assertEqual(self.compare(*arguments, "--others", 1000).returncode, 0)
+        self.assertEqual(len(self.log.read_text().splitlines()), 3)
+        # One that is not its own keeps a processor busy.
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+            try:
+                result = self.compare(*arguments, "--others", 0.2)
+            finally:
+                busy.kill()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(self.log.read_text().splitlines()), 3 + 8 * 3)
+        self.assertIn("more.jsonl: 1 prompts", result.stdout)
 
     def test_mistakes(self):
         prompts = ("--prompts", "some.jsonl")
