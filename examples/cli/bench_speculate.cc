@@ -136,16 +136,6 @@ class SpeculateBench {
   std::optional<vitrine::Grammar> grammar_;
 };
 
-std::string costs_table(const std::string& model, const vitrine::PassCosts& costs) {
-  std::string text =
-      fmt::format("{}: passes of one sequence\n\n{:>8}{:>12}{:>10}\n", model, "tokens", "ms", "x");
-  for (const vitrine::PassCost& cost : costs.all()) {
-    text += fmt::format("{:>8}{:>12.3f}{:>10.2f}\n", cost.tokens, 1000 * cost.seconds,
-                        costs.of(cost.tokens));
-  }
-  return text;
-}
-
 /// Opens heads among the candidates, and asks for the features that they read.
 std::vector<DraftCandidate> open_candidates(const BenchSpeculateArguments& arguments,
                                             vitrine::EngineOptions& options) {
@@ -241,15 +231,10 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     costs = vitrine::measure_pass_costs(*engine, 16, 9);
   }
   if (arguments.cost) {
-    nlohmann::ordered_json json;
-    json["model"] = arguments.model;
-    json["threads"] = engine->summary().threads;
-    json["isa"] = engine->summary().isa;
-    json["costs"] = pass_costs_json(costs);
     if (arguments.json) {
-      write_json(json);
+      write_json(costs_report(*engine, arguments.model, costs));
     } else {
-      write_out(costs_table(arguments.model, costs));
+      write_out(costs_table(*engine, arguments.model, costs));
     }
     return 0;
   }

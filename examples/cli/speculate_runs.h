@@ -71,4 +71,10 @@ std::string selection_table(const BenchSpeculateArguments& arguments,
                             const std::vector<DraftCandidate>& candidates,
                             const std::vector<CandidateRuns>& all, const vitrine::PassCosts& costs);
 
+/// Prints what passes cost; of a mixture of experts also what they are expected to read.
+std::string costs_table(const vitrine::Engine& engine, const std::string& model,
+                        const vitrine::PassCosts& costs);
+nlohmann::ordered_json costs_report(const vitrine::Engine& engine, const std::string& model,
+                                    const vitrine::PassCosts& costs);
+
 }  // namespace cli

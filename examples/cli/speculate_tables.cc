@@ -60,6 +60,28 @@ double predicted_speed(const CandidateRuns& runs, const vitrine::PassCosts& cost
   return all > 0 ? static_cast<double>(runs.tokens) / all : 1;
 }
 
+/// What passes of so many tokens are expected to read, over a pass of one: of a layer's experts
+/// (E / k) (1 - (1 - k / E)^tokens) where its router takes them at random, and of all weights.
+struct ExpectedReads {
+  double experts = 1, weights = 1;
+};
+
+ExpectedReads expected_reads(const vitrine::Engine& engine, int32_t tokens) {
+  const vitrine::ModelSummary& summary = engine.summary();
+  if (summary.num_experts == 0) return {};
+  uint64_t all = 0, experts = 0;
+  for (const vitrine::PlanEntry& entry : engine.plan()) {
+    all += entry.weight_bytes;
+    if (entry.op == "experts") experts += entry.weight_bytes;
+  }
+  const double taken =
+      static_cast<double>(summary.num_experts_per_token) / static_cast<double>(summary.num_experts);
+  const double times = (1 - std::pow(1 - taken, tokens)) / taken;
+  const double share =
+      static_cast<double>(experts) / static_cast<double>(std::max<uint64_t>(all, 1));
+  return {times, 1 + share * (times - 1)};
+}
+
 }  // namespace
 
 int BenchSpeculateArguments::most_drafts() const {
@@ -166,6 +188,40 @@ std::string selection_table(const BenchSpeculateArguments& arguments,
   return text +
          "\nE: (1 - a^(k + 1)) / (1 - a), a the right guesses over these and the passes that ended "
          "in a wrong one, k the guesses of a pass. predicted: by counts and the costs of passes.\n";
+}
+
+std::string costs_table(const vitrine::Engine& engine, const std::string& model,
+                        const vitrine::PassCosts& costs) {
+  const bool has_experts = engine.summary().num_experts > 0;
+  std::string text = fmt::format("{}: passes of one sequence\n\n{:>8}{:>12}{:>10}{}\n", model,
+                                 "tokens", "ms", "x", has_experts ? "   experts   weights" : "");
+  for (const vitrine::PassCost& cost : costs.all()) {
+    text += fmt::format("{:>8}{:>12.3f}{:>10.2f}", cost.tokens, 1000 * cost.seconds,
+                        costs.of(cost.tokens));
+    const ExpectedReads reads = expected_reads(engine, cost.tokens);
+    if (has_experts) text += fmt::format("{:>10.2f}{:>10.2f}", reads.experts, reads.weights);
+    text += "\n";
+  }
+  if (!has_experts) return text;
+  return text +
+         "\nexperts, weights: that a pass reads over one of one token, if its tokens' experts are "
+         "taken at random\n";
+}
+
+nlohmann::ordered_json costs_report(const vitrine::Engine& engine, const std::string& model,
+                                    const vitrine::PassCosts& costs) {
+  nlohmann::ordered_json json;
+  json["model"] = model;
+  json["threads"] = engine.summary().threads;
+  json["isa"] = engine.summary().isa;
+  json["costs"] = pass_costs_json(costs);
+  for (nlohmann::ordered_json& cost : json["costs"]) {
+    if (engine.summary().num_experts == 0) break;
+    const ExpectedReads reads = expected_reads(engine, cost["tokens"].get<int32_t>());
+    cost["expected_experts"] = reads.experts;
+    cost["expected_weights"] = reads.weights;
+  }
+  return json;
 }
 
 }  // namespace cli

@@ -208,6 +208,17 @@ class Speculation(AuditCase):
         table = json.loads(costs)["costs"]
         self.assertEqual([cost["tokens"] for cost in table], [1, 2, 3, 4, 6, 8, 12, 16])
         self.assertEqual(table[0]["passes_of_one"], 1)
+        # Two experts of eight, and what a token reads of each layer and outside of them.
+        plan = self.succeed_json("inspect", MODEL, "--plan", "--json")["plan"]
+        experts = sum(op["weight_bytes"] for op in plan if op["op"] == "experts")
+        others = sum(op["weight_bytes"] for op in plan) - experts
+        for cost in table:
+            times = 4 * (1 - 0.75 ** cost["tokens"])
+            self.assertAlmostEqual(cost["expected_experts"], times)
+            self.assertAlmostEqual(cost["expected_weights"],
+                                   (others + times * experts) / (others + experts))
+        self.assertIn(b"   experts   weights\n",
+                      self.succeed("bench", "speculate", MODEL, "--cost").stdout)
         (self.folder / "costs.json").write_bytes(costs)
         runs = [self.answer("--speculate", "auto", "--draft-costs", "costs.json")["speculation"]
                 for _ in range(2)]
