@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,8 @@
 namespace vitrine::backend_cuda {
 
 namespace {
+
+constexpr size_t kMostPitch = 0x7fffffff;  // from row to row, in one call
 
 // The runtime keeps a failed call's error for the next one that asks: it is taken away here, so
 // that no launch is blamed for it.
@@ -164,9 +167,20 @@ class CudaRuntime final : public DeviceRuntime {
     const OnDevice here(device_);
     return status_of(finish_copy_back(lanes_[lane]));
   }
-  Status copy_on_device(void* to, const void* from, size_t bytes) override {
+  Status copy_on_device(void* to, const void* from, size_t bytes, size_t stride,
+                        size_t count) override {
     const OnDevice here(device_);
-    return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+    if (stride <= kMostPitch) {
+      return status_of(cudaMemcpy2DAsync(to, stride, from, stride, bytes, count,
+                                         cudaMemcpyDeviceToDevice, stream_));
+    }
+    Status status;
+    for (size_t at = 0; at < count * stride && status.ok(); at += stride) {
+      status = status_of(cudaMemcpyAsync(static_cast<std::byte*>(to) + at,
+                                         static_cast<const std::byte*>(from) + at, bytes,
+                                         cudaMemcpyDeviceToDevice, stream_));
+    }
+    return status;
   }
   Status clear(void* memory, size_t bytes) override {
     const OnDevice here(device_);

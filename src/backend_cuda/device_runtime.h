@@ -51,7 +51,9 @@ class DeviceRuntime {
   virtual Status start_read_back(int lane, void* to, const void* from, size_t bytes) = 0;
   /// Waits for it and all before it: a fault of a kernel shows here.
   virtual Status finish_read_back(int lane) = 0;
-  virtual Status copy_on_device(void* to, const void* from, size_t bytes) = 0;
+  /// `count` pieces of so many bytes, each `stride` bytes behind the last one on both sides.
+  virtual Status copy_on_device(void* to, const void* from, size_t bytes, size_t stride,
+                                size_t count) = 0;
   virtual Status clear(void* memory, size_t bytes) = 0;
 
   /// From here on launches on the stream are recorded, not run.

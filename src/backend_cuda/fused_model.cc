@@ -104,15 +104,11 @@ engine::DevicePass FusedModel::run_from_choice(const engine::StepBatch& batch) {
 void FusedModel::copy_block(int32_t from, int32_t to) {
   // What was started ahead may have written to that block, which was nobody's yet.
   ahead_.reset();
-  const size_t bytes = plan_.kv_block_bytes();
-  for (const kernels::cuda::KvCache& kv : plan_.kv()) {
-    for (void* plane : {kv.keys, kv.values}) {
-      auto* base = static_cast<std::byte*>(plane);
-      check(runtime_->copy_on_device(base + static_cast<size_t>(to) * bytes,
-                                     base + static_cast<size_t>(from) * bytes, bytes),
-            "copying a KV block");
-    }
-  }
+  const KvPlanes planes = plan_.kv_planes();
+  check(runtime_->copy_on_device(planes.first + static_cast<size_t>(to) * planes.block_bytes,
+                                 planes.first + static_cast<size_t>(from) * planes.block_bytes,
+                                 planes.block_bytes, planes.stride, planes.count),
+        "copying a KV block");
 }
 
 std::optional<double> FusedModel::measure_read_bandwidth(double seconds) {

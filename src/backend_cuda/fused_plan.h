@@ -17,8 +17,7 @@ class FusedPlan {
   /// Packs and copies the weights.
   void upload() { builder_.weights().upload(); }
   const std::vector<PlanEntry>& entries() const { return builder_.entries(); }
-  const std::vector<kernels::cuda::KvCache>& kv() const { return builder_.kv(); }
-  size_t kv_block_bytes() const { return builder_.kv_block_bytes(); }
+  KvPlanes kv_planes() const { return builder_.kv_planes(); }
   /// But for a step's own buffers.
   engine::DeviceMemoryUse memory_use() const {
     return {builder_.weights().num_bytes(), builder_.kv_bytes(), builder_.activation_bytes()};

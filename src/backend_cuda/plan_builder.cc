@@ -99,10 +99,11 @@ void PlanBuilder::plan_kv(int64_t num_blocks) {
   cache.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
   cache.head_dim = static_cast<int32_t>(graph_.head_dim);
   cache.is_integers = kv_type_ == DType::kI16;
-  kv_block_bytes_ = static_cast<size_t>(graph_.num_kv_heads * kv_head_bytes(cache));
-  const size_t plane = kv_block_bytes_ * static_cast<size_t>(num_blocks);
-  kv_memory_ =
-      DeviceBuffer(runtime_, plane * 2 * static_cast<size_t>(graph_.num_layers), "the KV cache");
+  const auto block_bytes = static_cast<size_t>(graph_.num_kv_heads * kv_head_bytes(cache));
+  const size_t plane = block_bytes * static_cast<size_t>(num_blocks);
+  const size_t planes = 2 * static_cast<size_t>(graph_.num_layers);
+  kv_memory_ = DeviceBuffer(runtime_, plane * planes, "the KV cache");
+  kv_planes_ = {kv_memory_.data(), plane, planes, block_bytes};
   for (int layer = 0; layer < graph_.num_layers; ++layer) {
     std::byte* keys = kv_memory_.data() + plane * 2 * static_cast<size_t>(layer);
     cache.keys = keys;

@@ -2,6 +2,7 @@
 // What the ops of a plan are planned with: memory for intermediates, weights, launches.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -68,6 +69,15 @@ inline bool has_joint(const StepShape& shape) { return shape.joints > 0; }
 inline bool has_no_joint(const StepShape& shape) { return shape.joints == 0; }
 inline bool has_sampled_joint(const StepShape& shape) { return shape.joints > 0 && shape.samples; }
 
+/// Where the storage blocks of keys and values lie: a plane of each layer's keys, then one of its
+/// values.
+struct KvPlanes {
+  std::byte* first = nullptr;
+  size_t stride = 0;  // bytes from plane to plane
+  size_t count = 0;
+  size_t block_bytes = 0;  // of one block in a plane
+};
+
 struct PlannedLaunch {
   Launch start;
   bool for_rows = false;          // left out of shapes without rows
@@ -95,8 +105,8 @@ class PlanBuilder {
   const float* rope_cos() const { return rope_cos_; }
   const float* rope_sin() const { return rope_sin_; }
   const std::vector<kernels::cuda::KvCache>& kv() const { return kv_; }  // by layer
-  /// Bytes of one storage block of a layer's keys, or values.
-  size_t kv_block_bytes() const { return kv_block_bytes_; }
+  /// All layers' keys and values.
+  KvPlanes kv_planes() const { return kv_planes_; }
   DType kv_type() const { return kv_type_; }  // of the elements of keys and values
   uint64_t kv_bytes() const { return kv_memory_.size(); }
   uint64_t activation_bytes() const { return activation_bytes_; }
@@ -170,7 +180,7 @@ class PlanBuilder {
   const ops::AdapterWeights* adapters_;
   std::vector<DeviceBuffer> memory_;
   DeviceBuffer kv_memory_;
-  size_t kv_block_bytes_ = 0;
+  KvPlanes kv_planes_;
   uint64_t activation_bytes_ = 0;
   std::vector<kernels::cuda::KvCache> kv_;
   std::vector<RowsBuffer> values_;  // by ValueId

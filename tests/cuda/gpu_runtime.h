@@ -76,8 +76,9 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
     return gpu_->start_read_back(lane, to, from, bytes);
   }
   Status finish_read_back(int lane) override { return gpu_->finish_read_back(lane); }
-  Status copy_on_device(void* to, const void* from, size_t bytes) override {
-    return gpu_->copy_on_device(to, from, bytes);
+  Status copy_on_device(void* to, const void* from, size_t bytes, size_t stride,
+                        size_t count) override {
+    return gpu_->copy_on_device(to, from, bytes, stride, count);
   }
   Status clear(void* memory, size_t bytes) override { return gpu_->clear(memory, bytes); }
   Status begin_capture() override {

@@ -101,9 +101,13 @@ Status TestRuntime::finish_read_back(int lane) {
   return status;
 }
 
-Status TestRuntime::copy_on_device(void* to, const void* from, size_t bytes) {
+Status TestRuntime::copy_on_device(void* to, const void* from, size_t bytes, size_t stride,
+                                   size_t count) {
   started_.emplace_back([=] {
-    std::memcpy(to, from, bytes);
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(static_cast<std::byte*>(to) + i * stride,
+                  static_cast<const std::byte*>(from) + i * stride, bytes);
+    }
     return Status{};
   });
   return {};

@@ -49,7 +49,8 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
   Status copy_to_device(void* to, const void* from, size_t bytes) override;
   Status start_read_back(int lane, void* to, const void* from, size_t bytes) override;
   Status finish_read_back(int lane) override;
-  Status copy_on_device(void* to, const void* from, size_t bytes) override;
+  Status copy_on_device(void* to, const void* from, size_t bytes, size_t stride,
+                        size_t count) override;
   Status clear(void* memory, size_t bytes) override;
   Status begin_capture() override;
   Status end_capture(std::unique_ptr<backend_cuda::StepGraph>* graph) override;
