@@ -103,8 +103,8 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       vocab_(graph.vocab_size),
       // Any step may bring a sampler, and its graph's addresses must stay: all of it is given now.
       sampler_words_((joint != nullptr ? joint->max_sampled
-                      : samples_       ? std::min(max_rows_, options.max_sequences)
-                                       : 0) *
+                      : samples_ ? std::min(max_rows_, options.max_sequences + engine::kDraftRows)
+                                 : 0) *
                      most_sampler_words(vocab_)),
       table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
       device_in_(

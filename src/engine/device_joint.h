@@ -16,6 +16,9 @@ namespace vitrine::engine {
 /// What a device takes; a file has no more either.
 inline constexpr size_t kMaxJointSpecialists = 64;
 
+/// Rows of guesses for whose edits and masks a step has room, beside one row of each sequence.
+inline constexpr int kDraftRows = 64;
+
 /// Words of a row of the joint, as of an engine's record of one: where each of them stands.
 inline constexpr int32_t kJointChosenLogit = 0, kJointLogSumExp = 1, kJointEntropy = 2,
                          kJointTopIds = 3, kJointTopLogits = kJointTopIds + kAuditTopTokens,

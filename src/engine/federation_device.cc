@@ -41,7 +41,8 @@ void Federation::Impl::plan_device_joint(bool has_own_combiner) {
   joint_spec.specialists = static_cast<int32_t>(spec.specialists.size());
   joint_spec.max_rows = options.max_logit_rows;
   if (options.sample_on_device.value_or(true)) {
-    joint_spec.max_sampled = std::min(options.max_logit_rows, options.max_sequences);
+    joint_spec.max_sampled =
+        std::min(options.max_logit_rows, options.max_sequences + engine::kDraftRows);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "engine/known_masks.h"
 #include "sample/device_steps.h"
 #include "vitrine/engine.h"
 
@@ -26,7 +27,9 @@ class RowSampler {
   void describe(const StepInput& input, size_t row, const SampleContext& context,
                 DeviceSamplerSteps& steps);
   static bool has_device_form(const StepInput& input) {
-    return input.guide == nullptr && (input.sampler == nullptr || input.sampler->has_device_form());
+    const bool knows_masks =
+        input.guide == nullptr || dynamic_cast<const KnownMasks*>(input.guide) != nullptr;
+    return knows_masks && (input.sampler == nullptr || input.sampler->has_device_form());
   }
   /// What the device found (kChoiceFacts) for a row that describe() described.
   void take_facts(size_t row, const float* facts);

@@ -10,6 +10,7 @@
 
 #include "core/piece_work.h"
 #include "engine/draft_walk.h"
+#include "engine/known_masks.h"
 #include "engine/occupant.h"
 #include "sample/drawing_stage.h"
 #include "vitrine/generate.h"
@@ -38,7 +39,7 @@ struct SpeculatedAnswer {
 bool runs_draft_trees(Stepper& stepper);
 
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
-class Speculation final : public ChoiceGuide {
+class Speculation final : public KnownMasks {
  public:
   /// Checks the options, and shows the drafter what stands before the answer.
   Speculation(const SpeculationOptions& options, const SpeculatedAnswer& answer);
