@@ -72,7 +72,8 @@ StepInput Generation::Impl::next_input(int64_t most_tokens, int64_t most_rows) {
   input_.rows = has_rows   ? StepInput::Rows::kAll
                 : chooses_ ? StepInput::Rows::kLast
                            : StepInput::Rows::kNone;
-  input_.goes_on = chooses_ && !guide_ && !speculation_ && std::ssize(result_.tokens) + 1 < room_;
+  const bool may_ask = speculation_ && !speculation_->rests();
+  input_.goes_on = chooses_ && !guide_ && !may_ask && std::ssize(result_.tokens) + 1 < room_;
   if (may_draft()) add_drafts(std::min(tokens, rows) - 1);
   return input_;
 }

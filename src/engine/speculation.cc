@@ -62,6 +62,7 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
       threads_(answer.threads),
       borrower_(dynamic_cast<core::ThreadBorrower*>(options.drafter)),
       gate_(options),
+      gate_ahead_(options),
       end_ids_(answer.end_ids.begin(), answer.end_ids.end()),
       vocab_size_(answer.vocab_size),
       before_(std::ssize(answer.past) + std::ssize(answer.prompt)) {
@@ -164,6 +165,14 @@ void Speculation::restart() {
 int32_t Speculation::wanted(int64_t most) const {
   if (!is_on() || is_asked_) return 0;
   return static_cast<int32_t>(std::min<int64_t>(most, gate_.limit()));
+}
+
+bool Speculation::rests() {
+  if (!is_on()) return true;
+  if (gate_.limit() > 0) return false;
+  gate_ahead_ = gate_;
+  gate_ahead_.pass(0, 0);
+  return gate_ahead_.limit() == 0;
 }
 
 DraftProposal Speculation::request(int32_t count) {

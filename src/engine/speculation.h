@@ -59,6 +59,8 @@ class Speculation final : public KnownMasks {
   /// How many guesses the next pass may bring, `most` at most. 0 where it is to ask nobody, or has
   /// asked already.
   int32_t wanted(int64_t most) const;
+  /// Whether nobody is asked for the next pass, nor for the one behind it, if it chooses.
+  bool rests();
   /// Where the drafter is to write so many.
   DraftProposal request(int32_t count);
   /// What it wrote there. `guide`: that of a constraint, which says how far guesses may go (null:
@@ -116,6 +118,7 @@ class Speculation final : public KnownMasks {
   core::PieceThreads* threads_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
   DraftGate gate_;
+  DraftGate gate_ahead_;  // that is told of a pass to come
   DrawingStage* draw_ = nullptr;  // that checks guesses; null: what is chosen does
   std::vector<int32_t> end_ids_;
   int32_t vocab_size_;
