@@ -72,10 +72,13 @@ void resolve_taps(EngineOptions& options, ops::Graph& graph) {
   resolve_layers(options.feature_layers, "feature_layers", graph.num_layers);
   const bool has_features = !options.feature_layers.empty();
   if ((has_features || !options.taps.empty()) && runs_fused_on_cuda(options)) {
-    throw Error(ErrorKind::kUnsupported,
-                "engine option '" + std::string(has_features ? "feature_layers" : "taps") +
-                    "' is for the CPU and the reference path; expected none, or another device or "
-                    "kernels");
+    const std::string what = has_features
+                                 ? "'feature_layers', which drafters name that read the model's "
+                                   "layers (eagle3, peagle, medusa, mtp),"
+                                 : "'taps'";
+    throw Error(ErrorKind::kUnsupported, "engine option " + what +
+                                             " is for the CPU and the reference path; expected "
+                                             "none, --kernels reference or --device cpu");
   }
   ops::add_taps(graph, all_taps(graph, options));
 }

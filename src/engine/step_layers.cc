@@ -43,8 +43,10 @@ void check_continued(const StepInput& input, const kv::BlockPool& pool, LayerRan
 
 void StepRunner::require_layers() const {
   if (!executor_->runs_layers()) {
-    throw Error(ErrorKind::kUnsupported,
-                "CUDA's fused kernels run all layers or none; use --kernels reference, or the CPU");
+    throw Error(
+        ErrorKind::kUnsupported,
+        "CUDA's fused kernels run all layers or none, so no early exit guesses there (exit, "
+        "hispec); use --kernels reference or --device cpu");
   }
   if (graph_.has_state()) {
     throw Error(ErrorKind::kUnsupported,
