@@ -104,6 +104,28 @@ class Commands(DeviceCase):
         self.assertIn("libtorch  no\n", self.succeed("--version").stdout.decode())
 
 
+class Speculation(DeviceCase):
+    def test_the_answer_is_the_one_without(self):
+        for ways in (("--temperature", "0"), ("--repetition-penalty", "1.2")):
+            plain = self.generate("plain.vtr", *CUDA, *ways)
+            for kind in ("ngram", "suffix", f"draft={self.model}"):
+                with self.subTest(kind=kind, ways=ways):
+                    guessed = self.generate("guessed.vtr", *CUDA, *ways, "--speculate", kind)
+                    self.assertEqual(guessed, plain)
+                    found = self.succeed("audit", "diff", "plain.vtr", "guessed.vtr").stdout
+                    self.assertIn(b" 0 different", found)
+                    (self.folder / "guessed.vtr").unlink()
+            (self.folder / "plain.vtr").unlink()
+
+    def test_who_reads_layers_is_refused_by_name(self):
+        heads = pathlib.Path(MODEL).parent / "fractalmoe-30m-eagle3"
+        for kind, named in ((f"eagle3={heads}", "eagle3"), ("mtp", "mtp"), ("exit=2", "exit"),
+                            ("hispec=2", "hispec")):
+            with self.subTest(kind=kind):
+                self.fail_with(2, [named, "--kernels reference"], "generate", MODEL, "-p", PROMPT,
+                               "-n", 2, "--speculate", kind, *CUDA)
+
+
 class Replay(DeviceCase):
     def test_a_log_of_the_device(self):
         for more in ((), ("--audit-level", "full", "--prompt-logprobs"), ("--attribution",)):
