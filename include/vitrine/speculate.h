@@ -85,7 +85,7 @@ struct SpeculationOptions {
   std::string scope = {};
   int32_t max_drafts = 8;  ///< that a pass brings at most, 1 to kMaxDrafts
   /// Guesses may be a tree, on whose paths there are so many at most; 0: they are a chain. Trees
-  /// need the CPU's fused kernels, no federation and a model that keeps no state of a sequence.
+  /// need fused kernels, no federation and a model that keeps no state of a sequence.
   int32_t max_depth = 0;
   /// What passes cost; empty: no gate, every pass brings as many drafts as there are.
   PassCosts costs = {};

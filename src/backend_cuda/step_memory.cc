@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "backend_cuda/branch_bits.h"
 #include "backend_cuda/sampler_steps.h"
 #include "backend_cuda/word_layout.h"
 
@@ -35,7 +36,7 @@ int32_t next_size(int64_t count, int32_t most) {
 // Where the parts before the sampler's steps begin, in words, and how many they are in all.
 struct HeadLayout {
   int64_t tiles, token_ids, positions, sequences, adapters;
-  int64_t row_tokens, row_targets, host_choices, row_choices;
+  int64_t row_tokens, row_targets, host_choices, row_choices, branches;
   int64_t words;
 };
 
@@ -53,6 +54,7 @@ HeadLayout head_layout(const StepShape& shape) {
   layout.row_targets = take(shape.rows);
   layout.host_choices = take(int64_t{2} * shape.rows);
   layout.row_choices = take(shape.rows);
+  layout.branches = take(shape.branches ? int64_t{kernels::cuda::kBranchWords} * shape.tokens : 0);
   layout.words = aligned(words);
   return layout;
 }
@@ -107,13 +109,12 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
                                  : 0) *
                      most_sampler_words(vocab_)),
       table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
-      device_in_(
-          runtime,
-          static_cast<size_t>(words_before_tables({max_tokens_, max_rows_, 1, samples_, true}) +
-                              joint_.input_words(joint_.max_joints()) +
-                              max_tokens_ * table_stride_ + sampler_words_) *
-              sizeof(int32_t),
-          "a step's inputs"),
+      device_in_(runtime,
+                 static_cast<size_t>(words_before_tables(largest_shape()) +
+                                     joint_.input_words(joint_.max_joints()) +
+                                     max_tokens_ * table_stride_ + sampler_words_) *
+                     sizeof(int32_t),
+                 "a step's inputs"),
       device_out_{
           DeviceBuffer(runtime,
                        static_cast<size_t>(
@@ -173,6 +174,7 @@ StepShape StepBuffers::shape_of(const engine::StepBatch& batch) const {
   shape.samples =
       std::ranges::any_of(steps_of(batch), [](const auto* steps) { return steps != nullptr; });
   shape.forces = !batch.forced_routes.empty();
+  shape.branches = !batch.kv_copies.empty();
   shape.adapts = std::ranges::any_of(batch.span_adapters, [](int32_t of) { return of >= 0; });
   return shape;
 }
@@ -195,6 +197,7 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.row_targets = words + head.row_targets;
   memory.host_choices = words + head.host_choices;
   memory.row_choices = words + head.row_choices;
+  memory.branches = reinterpret_cast<uint32_t*>(words + head.branches);
   memory.words = words;
   memory.steps = reinterpret_cast<SampleStep*>(words + head.words);
   int32_t* const joint = words + head.words + step_words(shape);
@@ -281,6 +284,7 @@ PackedStep StepBuffers::pack(const engine::StepBatch& batch, const StepShape& sh
     std::fill(memory.row_tokens + rows, memory.row_tokens + shape.rows, memory.row_tokens[0]);
     std::fill(memory.row_targets + rows, memory.row_targets + shape.rows, memory.row_targets[0]);
   }
+  if (shape.branches) write_branch_bits(batch, memory.sequences, memory.branches);
   write_choices(batch, memory);
   if (shape.joints > 0) write_joint(*batch.joint, memory);
   if (shape.forces) write_forced_routes(batch, memory);

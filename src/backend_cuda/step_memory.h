@@ -15,6 +15,7 @@
 #include "backend_cuda/joint_kernels.h"
 #include "engine/device_model.h"
 #include "kernels/cuda/attention/attention_mma.h"
+#include "kernels/cuda/kv/rope_kv.h"
 #include "kernels/cuda/sample/sample.h"
 
 namespace vitrine::backend_cuda {
@@ -29,11 +30,12 @@ struct StepShape {
   int32_t tokens = 0;
   int32_t rows = 0;  // 0: no logits
   int32_t ranges = 1;
-  bool samples = false;  // some row is chosen by a sampler's steps
-  bool forces = false;   // some token has forced routes
-  bool adapts = false;   // some token has an adapter
-  int32_t lane = 0;      // which of the two places its results go to
-  int32_t joints = 0;    // rows of a federation's joint; 0: none is made
+  bool samples = false;   // some row is chosen by a sampler's steps
+  bool forces = false;    // some token has forced routes
+  bool branches = false;  // some drafts are a tree
+  bool adapts = false;    // some token has an adapter
+  int32_t lane = 0;       // which of the two places its results go to
+  int32_t joints = 0;     // rows of a federation's joint; 0: none is made
   StepPart part = StepPart::kWhole;
   /// For so many a token is chosen.
   int32_t choices() const { return joints > 0 ? joints : rows; }
@@ -71,6 +73,7 @@ struct StepMemory {
   int32_t* row_targets = nullptr;                 // [rows]
   int32_t* host_choices = nullptr;                // [rows, 2] and runners-up; -1: none
   int32_t* row_choices = nullptr;                 // [rows] the row itself, or its joint
+  uint32_t* branches = nullptr;                   // [tokens, kBranchWords] where it branches
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
   kernels::cuda::SampleStep* steps = nullptr;     // [choices, kMaxSampleSteps] where it samples
   int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
@@ -151,6 +154,13 @@ class StepBuffers {
   // Of so many rows of a joint: choices, records, values.
   int64_t joint_record_words(int32_t joints) const;
   int64_t words_before_tables(const StepShape& shape) const;
+  // Of the most inputs, without a joint.
+  StepShape largest_shape() const {
+    StepShape shape{max_tokens_, max_rows_, 1};
+    shape.samples = samples_;
+    shape.forces = shape.branches = true;
+    return shape;
+  }
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_, most_ahead_;

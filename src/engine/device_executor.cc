@@ -90,6 +90,7 @@ class DeviceExecutor final : public Executor {
     return model_->keep_choosable(row_steps);
   }
   bool runs_ahead() const override { return true; }
+  bool runs_trees() const override { return true; }
   void check_audit_mode(AuditMode mode) const override { refuse_naive(mode, device_); }
   void copy_block(int32_t from, int32_t to) override { model_->copy_block(from, to); }
   const std::vector<PlanEntry>& plan() const override { return model_->plan(); }

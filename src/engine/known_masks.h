@@ -6,8 +6,12 @@
 
 namespace vitrine::engine {
 
-/// A guide whose masks hang on no choice of the step: they may be asked for before it, of every
-/// row, and stay as they are until it is over. It is told of no choice.
-class KnownMasks : public ChoiceGuide {};
+/// A guide whose masks may hang on no choice of the step.
+class KnownMasks : public ChoiceGuide {
+ public:
+  /// Whether they hang on none: they may be asked for before the step then, of every row in order,
+  /// and stay as they are until it is over. It is told of no choice.
+  virtual bool has_known_masks() const = 0;
+};
 
 }  // namespace vitrine::engine

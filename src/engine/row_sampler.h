@@ -27,8 +27,8 @@ class RowSampler {
   void describe(const StepInput& input, size_t row, const SampleContext& context,
                 DeviceSamplerSteps& steps);
   static bool has_device_form(const StepInput& input) {
-    const bool knows_masks =
-        input.guide == nullptr || dynamic_cast<const KnownMasks*>(input.guide) != nullptr;
+    const auto* const guide = dynamic_cast<const KnownMasks*>(input.guide);
+    const bool knows_masks = guide != nullptr ? guide->has_known_masks() : input.guide == nullptr;
     return knows_masks && (input.sampler == nullptr || input.sampler->has_device_form());
   }
   /// What the device found (kChoiceFacts) for a row that describe() described.

@@ -359,7 +359,12 @@ void Speculation::end_pass(int64_t proposed, int64_t accepted, bool is_rejected)
 
 std::span<const uint32_t> Speculation::allowed_tokens(int64_t position,
                                                       ConstraintDecision& decision) {
-  if (position == first_position_) place_ = 0;  // the pass is made again, too
+  // A pass may be made again, and of a chain all masks may be asked for before anything is chosen.
+  if (has_known_masks()) {
+    place_ = static_cast<size_t>(position - first_position_);
+  } else if (position == first_position_) {
+    place_ = 0;
+  }
   const int32_t attempt = decision.attempt;
   const auto mask = masks_.of(place_, decision);
   decision.attempt = attempt;

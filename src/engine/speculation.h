@@ -90,6 +90,7 @@ class Speculation final : public KnownMasks {
   /// Counts what was computed for an end that came in the middle.
   void discard(int64_t count) { counts_.num_discarded_tokens += count; }
 
+  bool has_known_masks() const override { return step_parents_.empty(); }  // of a chain
   std::span<const uint32_t> allowed_tokens(int64_t position, ConstraintDecision& decision) override;
   void chosen(int64_t position, int32_t token) override;
 

@@ -20,7 +20,8 @@ namespace vitrine::engine {
 
 namespace {
 
-constexpr size_t kMaxBranches = 255;  // of the trees of a step
+// Of the trees of a step; CUDA's kernels have a bit for each (RopeKv::branches).
+constexpr size_t kMaxBranches = 255;
 
 // Of a draft layer `config` becomes that of a model of this layer alone.
 ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
@@ -292,17 +293,18 @@ bool StepRunner::is_host_sampled(size_t row) const {
 // The naive recorder has read the head's choice before another one could be made.
 bool StepRunner::is_device_sampled(const StepRow& row) const {
   const StepInput& input = input_of(row);
-  return row.is_chosen() && samples_on_device_ && !DraftTree::is_tree(input) &&
-         batch_.audit_mode != AuditMode::kNaive && RowSampler::is_needed(input) &&
-         RowSampler::has_device_form(input);
+  return row.is_chosen() && samples_on_device_ && batch_.audit_mode != AuditMode::kNaive &&
+         RowSampler::is_needed(input) && RowSampler::has_device_form(input);
 }
 
 // Once the sequences have their new tokens, which stages look back at.
 void StepRunner::describe_choices() {
   for (size_t row = 0; row < batch_.row_steps.size(); ++row) {
     if (batch_.row_steps[row] == nullptr) continue;
+    put_path(rows_[row]);
     row_sampler_.describe(input_of(rows_[row]), row, context_of(rows_[row]), sampler_steps_[row]);
   }
+  if (!batch_.row_steps.empty()) forget_paths();
   // What the executor leaves to the host: a row can be described, and then sampled.
   if (!executor_->keep_choosable(batch_.row_steps)) let_host_choose();
 }

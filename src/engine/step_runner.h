@@ -127,6 +127,9 @@ class StepRunner final : private Meanwhile {
   StepOutput output_of(size_t row) const;
   void choose();
   void follow_tree(size_t row, int32_t chosen);
+  void put_path(const StepRow& row);
+  void put_path(const StepInput& input, int32_t first, int32_t token);
+  void forget_paths();
   void settle_trees();
   void choose_row(size_t row, StepOutput& output);
   void record_row(size_t row, const StepOutput& output);

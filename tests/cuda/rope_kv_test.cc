@@ -148,6 +148,85 @@ TEST(CudaRopeKv, HasThePortableBits) {
   }
 }
 
+// Takes a head's row out of a plane, and of integers its scale: all bits are set there then.
+std::vector<uint8_t> take(const KvCache& cache, DeviceArray<uint8_t>& plane, int32_t block,
+                          int32_t kv_head, int32_t position) {
+  const int64_t row = cache.head_dim * kv_element_bytes(cache), offset = position % kKvBlock;
+  uint8_t* const head =
+      plane.data() + (int64_t{block} * cache.kv_heads + kv_head) * kv_head_bytes(cache);
+  std::vector<uint8_t> bytes;
+  const auto take_part = [&](uint8_t* from, int64_t count) {
+    bytes.insert(bytes.end(), from, from + count);
+    std::fill_n(from, count, uint8_t{0xff});
+  };
+  take_part(head + offset * row, row);
+  if (cache.is_integers) take_part(head + kKvBlock * row + offset * 4, 4);
+  return bytes;
+}
+
+TEST(CudaRopeKv, WritesTokensToTheBranchesThatSeeThem) {
+  const int32_t d = 16, heads = 4, kv_heads = 2, tokens = 3, spans = 260, stride = 3;
+  std::vector<int32_t> tables;  // each span has blocks of its own
+  for (int32_t i = 0; i < spans * stride; ++i) tables.push_back(spans * stride - 1 - i);
+  const std::vector<int32_t> positions = {63, 64, 130}, sequences = {1, 2, 0};
+  // Spans that see a token, up to the 256th behind its own.
+  const std::vector<std::vector<int32_t>> seen_by = {{2, 34, 257}, {}, {1, 31, 32, 33, 256}};
+  std::vector<uint32_t> bits(static_cast<size_t>(tokens * kBranchWords));
+  for (size_t token = 0; token < seen_by.size(); ++token) {
+    for (const int32_t span : seen_by[token]) {
+      const auto bit = static_cast<size_t>(span - sequences[token] - 1);
+      bits[token * kBranchWords + bit / 32] |= 1U << bit % 32;
+    }
+  }
+  for (const bool is_integers : {false, true}) {
+    emulator::set_seed(is_integers ? 2 : 1);
+    Random random(5);
+    const int64_t width = (heads + 2 * kv_heads) * d;
+    const DeviceArray<float> qkv(random.normals(static_cast<size_t>(tokens * width)));
+    const DeviceArray<float> cos(random.normals(200 * d / 2)), sin(random.normals(200 * d / 2));
+    const DeviceArray<int32_t> device_tables(tables), device_positions(positions);
+    const DeviceArray<int32_t> device_sequences(sequences);
+    const DeviceArray<uint32_t> branches(bits);
+    KvCache cache{nullptr, nullptr, FloatFormat::kBF16, kv_heads, d, is_integers};
+    const auto bytes = static_cast<size_t>(spans * stride * kv_heads * kv_head_bytes(cache));
+    DeviceArray<uint8_t> keys(bytes), values(bytes);
+    cache.keys = keys.data();
+    cache.values = values.data();
+    DeviceArray<float> query(static_cast<size_t>(tokens * heads * d));
+    RopeKv step{.heads = heads, .qkv = qkv.data(), .qkv_stride = width};
+    step.rotary_dim = d;
+    step.cos = cos.data();
+    step.sin = sin.data();
+    step.positions = device_positions.data();
+    step.blocks = {device_tables.data(), stride, device_sequences.data()};
+    step.branches = branches.data();
+    step.cache = cache;
+    step.query = query.data();
+    ASSERT_TRUE(ok(rope_kv_write(step, tokens, nullptr)));
+    for (size_t token = 0; token < positions.size(); ++token) {
+      const int32_t position = positions[token];
+      for (int32_t head = 0; head < kv_heads; ++head) {
+        for (DeviceArray<uint8_t>* plane : {&keys, &values}) {
+          const auto taken = [&](int32_t span) {
+            const int32_t entry = span * stride + position / kKvBlock;
+            return take(cache, *plane, tables[static_cast<size_t>(entry)], head, position);
+          };
+          const std::vector<uint8_t> own = taken(sequences[token]);
+          EXPECT_NE(own, std::vector<uint8_t>(own.size(), 0xff));
+          for (const int32_t span : seen_by[token]) {
+            EXPECT_EQ(taken(span), own) << "token " << token << ", span " << span;
+          }
+        }
+      }
+    }
+    for (const DeviceArray<uint8_t>* plane : {&keys, &values}) {
+      EXPECT_EQ(std::count(plane->data(), plane->data() + bytes, uint8_t{0xff}),
+                static_cast<ptrdiff_t>(bytes))
+          << "nothing else was written";
+    }
+  }
+}
+
 TEST(CudaRopeKv, AgainstDouble) {
   Random random(17);
   const int32_t d = 20;

@@ -83,6 +83,18 @@ VITRINE_DEVICE void store_head(const float* x, int32_t n, void* to, int64_t at) 
   for (int32_t d = lane_index(); d < n; d += kWarp) store_element<kFormat>(to, at + d, x[d]);
 }
 
+/// A head's elements into the block that row `table` of the tables has for the position.
+template <FloatFormat kCache>
+VITRINE_DEVICE void write_head(const RopeKv& step, const float* x, void* plane, int32_t kv_head,
+                               int32_t position, int64_t table) {
+  const KvCache& cache = step.cache;
+  const int64_t block = step.blocks.tables[table * step.blocks.stride + position / kKvBlock];
+  const int64_t head_block = block * cache.kv_heads + kv_head;
+  const int32_t offset = position % kKvBlock;
+  if (cache.is_integers) return store_integers(cache, x, plane, head_block, offset);
+  store_head<kCache>(x, cache.head_dim, plane, (head_block * kKvBlock + offset) * cache.head_dim);
+}
+
 // A warp a head of a token. Bytes a head: 4 * head_dim to read, and the cosines and sines; its
 // elements to write. With a norm of whole rows every head reads its row besides, out of the L2
 // cache, in head_dim * heads / 16 dependent FMAs (an estimated 1 us for 2,048).
@@ -110,12 +122,16 @@ void rope_kv_kernel(RopeKv step) {
     return;
   }
   const int32_t position = step.positions[token];
-  const int64_t block =
-      step.blocks.tables[step.blocks.sequences[token] * step.blocks.stride + position / kKvBlock];
-  const int64_t head_block = block * cache.kv_heads + kv_head;
+  const int64_t own = step.blocks.sequences[token];
   void* plane = part == Part::kKey ? cache.keys : cache.values;
-  if (cache.is_integers) return store_integers(cache, x, plane, head_block, position % kKvBlock);
-  store_head<kCache>(x, n, plane, (head_block * kKvBlock + position % kKvBlock) * n);
+  write_head<kCache>(step, x, plane, kv_head, position, own);
+  if (step.branches == nullptr) return;
+  for (int32_t word = 0; word < kBranchWords; ++word) {
+    uint32_t bits = step.branches[token * kBranchWords + word];
+    for (int64_t table = own + 1 + 32 * word; bits != 0; ++table, bits >>= 1) {
+      if ((bits & 1) != 0) write_head<kCache>(step, x, plane, kv_head, position, table);
+    }
+  }
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 
 namespace vitrine::kernels::cuda {
 
+/// Words of RopeKv::branches for a token.
+inline constexpr int32_t kBranchWords = 8;
+
 struct RopeKv {
   int32_t heads = 0;  ///< query heads
   /// [tokens, qkv_stride] float32: query heads, key heads, value heads, head_dim each.
@@ -25,6 +28,9 @@ struct RopeKv {
   const float* sin = nullptr;
   const int32_t* positions = nullptr;  ///< [tokens]
   BlockTables blocks = {};
+  /// [tokens, kBranchWords] or null. Where bit j of a token is set, its key and value also go to
+  /// its position in the table j + 1 rows behind its own: that of a branch of drafts which sees it.
+  const uint32_t* branches = nullptr;
   KvCache cache = {};     ///< head_dim: even, at most 256
   void* query = nullptr;  ///< [tokens, heads, head_dim] out
   FloatFormat query_format = FloatFormat::kF32;

@@ -61,6 +61,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         kernels::cuda::RopeKv own = rope;
         own.positions = memory.positions;
         own.blocks = {memory.tables, memory.table_stride, memory.sequences};
+        own.branches = memory.shape.branches ? memory.branches : nullptr;
         return kernels::cuda::rope_kv_write(own, memory.shape.tokens, stream);
       },
       "rope+kv_write");
