@@ -26,7 +26,7 @@ void Generation::Impl::begin_speculation() {
                                   sequence_.id(),
                                   engine::runs_draft_trees(stepper_)};
   answer.sampler = &sampler_;
-  if (auto* const own = dynamic_cast<Engine*>(&stepper_)) {
+  if (Engine* const own = engine::engine_of(stepper_)) {
     answer.engine = &engine::EngineAccess::occupant(*own);
     answer.threads = engine::EngineAccess::runner(*own).executor().workers();
   }

@@ -34,6 +34,8 @@ struct SpeculatedAnswer {
   const SamplerPipeline* sampler = nullptr;  // that chooses its tokens
 };
 
+/// The engine that it is or holds; null: it is a federation, or a stepper of the host's.
+Engine* engine_of(Stepper& stepper);
 /// Whether steps of it take drafts in a tree. Of a Stepper that is no engine of Vitrine's it is not
 /// known.
 bool runs_draft_trees(Stepper& stepper);

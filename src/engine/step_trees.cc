@@ -7,9 +7,13 @@
 
 namespace vitrine::engine {
 
-bool runs_draft_trees(Stepper& stepper) {
+Engine* engine_of(Stepper& stepper) {
   auto* const model = dynamic_cast<Model*>(&stepper);
-  auto* const engine = model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
+  return model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
+}
+
+bool runs_draft_trees(Stepper& stepper) {
+  Engine* const engine = engine_of(stepper);
   return engine != nullptr && EngineAccess::runner(*engine).runs_trees();
 }
 
