@@ -271,7 +271,7 @@ class MedusaDrafter final : public HeadDrafter {
       on_logits(proposal.text, static_cast<int32_t>(head),
                 {logits_ + row * vocabulary, static_cast<size_t>(vocabulary)});
     }
-    work_.run(count * blocks_, 4 * count * vocabulary, [&](int64_t piece) {
+    work_.run(count * blocks_, 4 * vocabulary * count, [&](int64_t piece) {
       const int64_t begin = piece % blocks_ * kernels::kHeadBlock;
       kernel_.head_block(logits_ + piece / blocks_ * vocabulary, begin,
                          std::min(vocabulary, begin + kernels::kHeadBlock), 1.0F, scores,
