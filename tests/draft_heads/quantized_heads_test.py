@@ -163,6 +163,36 @@ class QuantizedHeads(unittest.TestCase):
         self.assertGreater(rates[0], 1.5)
         self.assertGreater(rates[1], 0.97 * rates[0])
 
+    def test_corrupt_folders(self):
+        """Each is refused with what is wrong, and nothing is guessed."""
+        for kind, module in (("eagle3", "midlayer.mlp.up_proj"), ("medusa", "lm_heads.1")):
+            _, _, whole = self.quantized(kind, 8)
+            tensors = load_file(whole / "model.safetensors")
+            config = json.loads((whole / "config.json").read_text())
+            scale, packed = module + ".weight_scale", module + ".weight_packed"
+            infinite = tensors[scale].clone()
+            infinite[3, 1] = float("inf")
+            cases = {
+                "infinite": ({**tensors, scale: infinite}, config),
+                "short": ({**tensors, packed: tensors[packed][:, 1:].clone()}, config),
+                "scales": ({name: tensor for name, tensor in tensors.items() if name != scale},
+                           config),
+                "config": (tensors, {name: value for name, value in config.items()
+                                     if name != "quantization_config"}),
+                "bits": (tensors, json.loads(json.dumps(config).replace(
+                    '"num_bits": 8', '"num_bits": 4'))),
+            }
+            for name, (changed, said) in cases.items():
+                with self.subTest(kind, case=name):
+                    heads = write_folder(self.folder / f"{kind} {name}", said, changed)
+                    with self.assertRaises(AssertionError) as raised:
+                        self.ask(kind, heads, self.texts(kind)[:1])
+                    message = str(raised.exception)
+                    self.assertIn(f"{kind} {name}", message)
+                    self.assertRegex(message, r"expected|finite|makes it")
+                    if name not in ("bits", "config"):  # of these the first matrix is named
+                        self.assertIn(module, message)
+
     def test_refusals(self):
         _, heads, folder = self.quantized("eagle3", 8)
         new = self.folder / "never"
