@@ -31,7 +31,7 @@ class MtpDrafter final : public Drafter {
     hidden_ = config.hidden_size;
     eps_ = static_cast<float>(config.rms_norm_eps);
     feeds_normed_ = model::feeds_normed_rows(config);
-    layers_ = {static_cast<int>(config.num_layers)};
+    feature_layers_ = {static_cast<int>(config.num_layers)};
     EngineOptions options;
     options.threads = target.threads;
     options.max_context = target.max_context;
@@ -41,23 +41,30 @@ class MtpDrafter final : public Drafter {
     options.keep_hidden_state = feeds_normed_;
     options.audit_mode = AuditMode::kNone;
     engine::LoadRequest request;
-    request.is_draft_layer = true;
-    engine_ = engine::EngineAccess::load(path, options, request);
+    for (int layer = 0; layer < model::num_draft_layers(config); ++layer) {
+      request.draft_layer = layer;
+      engines_.push_back(engine::EngineAccess::load(path, options, request));
+    }
+    room_ = options.max_step_tokens;
     final_norm_ = model::read_named_vector(
         checkpoint, model::find_named_vector(checkpoint, model::final_norm_of(config), hidden_));
-    pass_rows_.reserve(static_cast<size_t>(options.max_step_tokens * hidden_));
+    tokens_.reserve(static_cast<size_t>(room_));
+    pass_rows_.reserve(static_cast<size_t>(room_ * hidden_));
   }
 
   std::string_view name() const override { return "mtp"; }
-  std::span<const int> feature_layers() const override { return layers_; }
+  std::span<const int> feature_layers() const override { return feature_layers_; }
 
   DraftTextId start(const DraftText& text) override {
-    return texts_.add(
-        std::make_unique<MtpText>(engine_->create_sequence(), hidden_, text.max_tokens));
+    std::vector<SequenceId> sequences;
+    for (const auto& engine : engines_) sequences.push_back(engine->create_sequence());
+    return texts_.add(std::make_unique<MtpText>(std::move(sequences), hidden_, text.max_tokens));
   }
   DraftTextId fork(DraftTextId text) override {
     MtpText copy = texts_.get(text);
-    copy.sequence = engine_->fork(copy.sequence);
+    for (size_t layer = 0; layer < engines_.size(); ++layer) {
+      copy.set_sequence(layer, engines_[layer]->fork(copy.sequence(layer)));
+    }
     return texts_.add(std::make_unique<MtpText>(std::move(copy)));
   }
   void commit(DraftTextId text, std::span<const int32_t> tokens) override {
@@ -66,29 +73,28 @@ class MtpDrafter final : public Drafter {
   void truncate(DraftTextId text, int64_t length) override {
     MtpText& own = texts_.get(text);
     own.truncate(length);
-    engine_->truncate(own.sequence, own.num_run());
+    forget_beyond(own);
   }
   void release(DraftTextId text, bool) override {
-    engine_->release(texts_.get(text).sequence);
+    MtpText& own = texts_.get(text);
+    for (size_t layer = 0; layer < engines_.size(); ++layer) {
+      engines_[layer]->release(own.sequence(layer));
+    }
     texts_.erase(text);
   }
 
-  // The layer reads what stands behind the model's last norm.
+  // The first layer reads what stands behind the model's last norm.
   void observe(DraftTextId text, int64_t first, std::span<const float> rows) override {
     MtpText& own = texts_.get(text);
     const int64_t count = std::ssize(rows) / hidden_;
-    const std::span<float> normed = own.add_rows(first, count);
+    own.forget_outputs(first);
+    const std::span<float> normed = own.add_rows(0, first, count);
     for (int64_t row = 0; row < count; ++row) {
       kernel_.rms_norm(rows.data() + row * hidden_, final_norm_.data(), eps_, hidden_,
                        normed.data() + row * hidden_);
     }
-    engine_->truncate(own.sequence, own.num_run());
-    while (own.num_ready() > kMostWaiting) {  // the last one waits for the pass that guesses
-      begin_pass();
-      add_ready(own, std::min<int64_t>(own.num_ready() - 1, engine_->options().max_step_tokens),
-                StepInput::Rows::kNone);
-      run_pass();
-    }
+    forget_beyond(own);
+    run_waiting(own);
   }
 
   void propose(std::span<DraftProposal> proposals) override {
@@ -96,13 +102,15 @@ class MtpDrafter final : public Drafter {
     for (DraftProposal& proposal : proposals) {
       MtpText& text = texts_.get(proposal.text);
       // Guesses behind a text that did not go on stand as they are.
-      if (!text.guessed.empty() || text.num_ready() == 0 || !text.is_complete()) continue;
+      if (!text.guessed.empty() || text.num_ready(0) == 0 || !text.is_complete()) continue;
+      run_waiting(text);
+      text.guessed_rows.clear();
       active_.push_back({&text, core::chain_room(proposal)});
     }
-    while (!active_.empty()) step();
+    for (size_t depth = 0; !active_.empty(); ++depth) guess(depth);
     for (DraftProposal& proposal : proposals) {
       MtpText& text = texts_.get(proposal.text);
-      engine_->truncate(text.sequence, text.num_run());
+      forget_beyond(text);
       const int64_t count = std::min(core::chain_room(proposal), std::ssize(text.guessed));
       std::copy_n(text.guessed.begin(), count, proposal.tokens.begin());
       proposal.count = static_cast<int32_t>(count);
@@ -114,90 +122,137 @@ class MtpDrafter final : public Drafter {
     MtpText* text;
     int64_t wanted;  // guesses
   };
+  // What a text brings to a pass.
+  struct Part {
+    MtpText* text;
+    int64_t first, ready, guessed;  // token of the pass; tokens that are known, and others behind
+  };
 
-  void begin_pass() {
-    inputs_.clear();
-    pass_rows_.clear();
-    taken_.clear();
+  // The layers keep what they have computed for pairs of known tokens.
+  void forget_beyond(MtpText& text) {
+    for (size_t layer = 0; layer < engines_.size(); ++layer) {
+      engines_[layer]->truncate(text.sequence(layer), text.num_run(layer));
+    }
   }
-  void add_input(MtpText& text, std::span<const int32_t> tokens, std::span<const float> rows,
-                 StepInput::Rows choice) {
-    StepInput input;
-    input.sequence = text.sequence;
-    input.tokens = tokens;
-    input.rows = choice;
-    inputs_.push_back(input);
+
+  void begin_pass(size_t layer) {
+    layer_ = layer;
+    inputs_.clear();
+    tokens_.clear();
+    pass_rows_.clear();
+    parts_.clear();
+  }
+  void add_rows(std::span<const int32_t> tokens, std::span<const float> rows) {
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     pass_rows_.insert(pass_rows_.end(), rows.begin(), rows.end());
   }
-  void add_ready(MtpText& text, int64_t count, StepInput::Rows choice) {
-    add_input(text, text.ready_tokens(count), text.ready_rows(count), choice);
-    taken_.push_back({&text, count});
+  // Ends the rows of a text: `ready` pairs of known tokens, and what stands behind them.
+  void add_input(MtpText& text, int64_t first, int64_t ready, StepInput::Rows choice) {
+    StepInput input;
+    input.sequence = text.sequence(layer_);
+    input.rows = choice;
+    inputs_.push_back(input);
+    parts_.push_back({&text, first, ready, std::ssize(tokens_) - first - ready});
   }
+  std::span<const float> stream_rows(int64_t first, int64_t count) const {
+    return engines_[layer_]->residual_rows().subspan(static_cast<size_t>(first * hidden_),
+                                                     static_cast<size_t>(count * hidden_));
+  }
+  // What a layer gave is what the next one reads.
   std::span<const StepOutput> run_pass() {
-    const auto outputs = engine_->step_layers(inputs_, {0, 1}, pass_rows_);
-    for (const auto& [text, count] : taken_) text->take(count);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Part& part = parts_[i];
+      inputs_[i].tokens = std::span(tokens_).subspan(
+          static_cast<size_t>(part.first), static_cast<size_t>(part.ready + part.guessed));
+    }
+    const auto outputs = engines_[layer_]->step_layers(inputs_, {0, 1}, pass_rows_);
+    for (const Part& part : parts_) {
+      const int64_t position = part.text->next(layer_);
+      part.text->take(layer_, part.ready);
+      if (layer_ + 1 == engines_.size() || part.ready == 0) continue;
+      const std::span<float> rows = part.text->add_rows(layer_ + 1, position, part.ready);
+      std::ranges::copy(stream_rows(part.first, part.ready), rows.begin());
+      engines_[layer_ + 1]->truncate(part.text->sequence(layer_ + 1),
+                                     part.text->num_run(layer_ + 1));
+    }
     return outputs;
   }
 
-  // One pass for all texts that want guesses: of the pairs that are ready, or of the guess that was
-  // made last and what the layer gave for it.
-  void step() {
-    int64_t room = engine_->options().max_step_tokens;
-    choosers_.clear();
-    begin_pass();
-    int64_t first = 0;
+  // Where many pairs wait, all but the last, which waits for the pass that guesses.
+  void run_waiting(MtpText& text) {
+    for (size_t layer = 0; layer < engines_.size(); ++layer) {
+      while (text.num_ready(layer) > kMostWaiting) {
+        const int64_t count = std::min(text.num_ready(layer) - 1, room_);
+        begin_pass(layer);
+        add_rows(text.ready_tokens(layer, count), text.ready_rows(layer, count));
+        add_input(text, 0, count, StepInput::Rows::kNone);
+        run_pass();
+      }
+    }
+  }
+
+  // One guess more for all texts that want one, by the layer of that depth, or the last.
+  void guess(size_t depth) {
+    begin_pass(std::min(depth, engines_.size() - 1));
     for (const Active& one : active_) {
       MtpText& text = *one.text;
-      if (room == 0) break;
-      int64_t count = 1;
-      if (text.guessed.empty()) {
-        count = std::min(text.num_ready(), room);
-        const bool is_last = count == text.num_ready();
-        add_ready(text, count, is_last ? StepInput::Rows::kLast : StepInput::Rows::kNone);
-        if (is_last) choosers_.push_back({&text, first + count - 1});
-      } else {
-        add_input(text, {&text.guessed.back(), 1}, text.output, StepInput::Rows::kLast);
-        choosers_.push_back({&text, first});
+      const bool goes_on = depth >= engines_.size();
+      const int64_t ready = goes_on ? 0 : text.num_ready(layer_);
+      const std::span<const float> rows = goes_on       ? text.output
+                                          : layer_ == 0 ? text.ready_rows(0, ready)
+                                                        : text.rows(layer_);
+      const std::span<const float> behind =
+          goes_on ? std::span<const float>() : std::span<const float>(text.guessed_rows);
+      const int64_t count = (std::ssize(rows) + std::ssize(behind)) / hidden_;
+      if (std::ssize(tokens_) + count > room_) {
+        choose();
+        begin_pass(layer_);
       }
-      first += count;
-      room -= count;
+      const int64_t first = std::ssize(tokens_);
+      add_rows(text.ready_tokens(layer_, ready), rows);
+      add_rows(std::span(text.guessed).last(static_cast<size_t>(count - ready)), behind);
+      add_input(text, first, ready, StepInput::Rows::kLast);
     }
+    choose();
+    std::erase_if(active_, [&](const Active& one) { return is_done(one); });
+  }
+  void choose() {
     const std::span<const StepOutput> outputs = run_pass();
-    const std::span<const float> streams = engine_->residual_rows();
-    for (size_t i = 0; i < choosers_.size(); ++i) {
-      const auto& [text, token] = choosers_[i];
-      const auto stream =
-          streams.subspan(static_cast<size_t>(token * hidden_), static_cast<size_t>(hidden_));
-      std::ranges::copy(feeds_normed_ ? outputs[i].hidden_state : stream, text->output.begin());
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const auto& [text, first, ready, guessed] = parts_[i];
+      const auto behind = stream_rows(first + ready, guessed);
+      text->guessed_rows.assign(behind.begin(), behind.end());
+      const auto last = stream_rows(first + ready + guessed - 1, 1);
+      std::ranges::copy(feeds_normed_ ? outputs[i].hidden_state : last, text->output.begin());
       text->guessed.push_back(outputs[i].token);
     }
-    std::erase_if(active_, [&](const Active& one) { return is_done(one); });
   }
 
   bool is_done(const Active& one) const {
     const std::vector<int32_t>& guessed = one.text->guessed;
-    if (guessed.empty()) return false;
-    const std::vector<int32_t>& ends = engine_->summary().eos_token_ids;
+    const std::vector<int32_t>& ends = engines_[0]->summary().eos_token_ids;
+    const Engine& last = *engines_.back();
     return std::ssize(guessed) >= one.wanted ||
            std::ranges::find(ends, guessed.back()) != ends.end() ||
-           engine_->length(one.text->sequence) >= engine_->options().max_context;
+           last.length(one.text->sequence(engines_.size() - 1)) >= last.options().max_context;
   }
 
   const kernels::CpuKernels& kernel_;
-  std::unique_ptr<Engine> engine_;  // of the layer
-  int64_t hidden_ = 0;
+  std::vector<std::unique_ptr<Engine>> engines_;  // of each layer
+  int64_t hidden_ = 0, room_ = 0;                 // tokens of a pass
   float eps_ = 0;
   bool feeds_normed_ = false;
-  std::vector<int> layers_;
+  std::vector<int> feature_layers_;
   std::vector<float> final_norm_;  // [hidden] of the model
   core::DraftTextTable<MtpText> texts_;
   // Of the proposals under way:
   std::vector<Active> active_;
   // Of the pass under way:
+  size_t layer_ = 0;
   std::vector<StepInput> inputs_;
-  std::vector<float> pass_rows_;                        // [tokens, hidden]
-  std::vector<std::pair<MtpText*, int64_t>> taken_;     // pairs of texts
-  std::vector<std::pair<MtpText*, int64_t>> choosers_;  // each at a token of the pass
+  std::vector<int32_t> tokens_;
+  std::vector<float> pass_rows_;  // [tokens, hidden]
+  std::vector<Part> parts_;       // as inputs_
 };
 
 }  // namespace

@@ -7,11 +7,12 @@
 
 namespace vitrine::engine {
 
-MtpText::MtpText(SequenceId layer_sequence, int64_t hidden_size, int64_t max_tokens)
-    : sequence(layer_sequence), hidden_(hidden_size) {
+MtpText::MtpText(std::vector<SequenceId> sequences, int64_t hidden_size, int64_t max_tokens)
+    : hidden_(hidden_size), layers_(sequences.size()) {
   tokens_.reserve(static_cast<size_t>(max_tokens));
   guessed.reserve(kMaxDrafts);
   output.resize(static_cast<size_t>(hidden_size));
+  for (size_t layer = 0; layer < layers_.size(); ++layer) set_sequence(layer, sequences[layer]);
 }
 
 void MtpText::append(std::span<const int32_t> tokens) {
@@ -22,52 +23,69 @@ void MtpText::append(std::span<const int32_t> tokens) {
 void MtpText::truncate(int64_t length) {
   tokens_.resize(static_cast<size_t>(length));
   guessed.clear();
-  forget_rows(length);
-  const int64_t pairs = std::max<int64_t>(0, length - 1 - begin_);
-  if (pairs >= run_) return;
-  run_ = pairs;
-  rows_.clear();  // they stand behind those that were run
+  for (size_t index = 0; index < layers_.size(); ++index) {
+    Layer& layer = layers_[index];
+    const auto before = static_cast<int64_t>(index);  // layers, each of which looks one further
+    forget_rows(layer, length - before);
+    const int64_t pairs = std::max<int64_t>(0, length - 1 - before - layer.begin);
+    if (pairs >= layer.run) continue;
+    layer.run = pairs;
+    layer.rows.clear();  // they stand behind those that were run
+  }
 }
 
 // Those from this position on.
-void MtpText::forget_rows(int64_t first) {
-  const int64_t kept = std::clamp<int64_t>(first - next(), 0, num_rows());
-  rows_.resize(static_cast<size_t>(kept * hidden_));
+void MtpText::forget_rows(Layer& layer, int64_t first) const {
+  const int64_t kept = std::clamp<int64_t>(first - layer.begin - layer.run, 0, num_rows(layer));
+  layer.rows.resize(static_cast<size_t>(kept * hidden_));
 }
 
-std::span<float> MtpText::add_rows(int64_t first, int64_t count) {
-  if (first < begin_ || first > next() + num_rows()) {
-    begin_ = first;
-    run_ = 0;
-  }
-  run_ = std::min(run_, first - begin_);
-  if (first == next()) {
-    rows_.clear();
+// Rows and pairs from this position on go.
+void MtpText::cut(Layer& layer, int64_t first) const {
+  const int64_t next = layer.begin + layer.run;
+  layer.run = std::min(layer.run, first - layer.begin);
+  if (first <= next) {
+    layer.rows.clear();
   } else {
-    forget_rows(first);
+    forget_rows(layer, first);
   }
-  const size_t before = rows_.size();
-  rows_.resize(before + static_cast<size_t>(count * hidden_));
-  return std::span(rows_).subspan(before);
 }
 
-int64_t MtpText::num_ready() const {
-  return std::max<int64_t>(0, std::min(num_rows(), std::ssize(tokens_) - 1 - next()));
+std::span<float> MtpText::add_rows(size_t layer, int64_t first, int64_t count) {
+  Layer& own = layers_[layer];
+  if (first < own.begin || first > own.begin + own.run + num_rows(own)) {
+    own.begin = first;
+    own.run = 0;
+  }
+  cut(own, first);
+  const size_t before = own.rows.size();
+  own.rows.resize(before + static_cast<size_t>(count * hidden_));
+  return std::span(own.rows).subspan(before);
 }
 
-std::span<const int32_t> MtpText::ready_tokens(int64_t count) const {
-  return std::span(tokens_).subspan(static_cast<size_t>(next()) + 1, static_cast<size_t>(count));
+void MtpText::forget_outputs(int64_t first) {
+  for (size_t index = 1; index < layers_.size(); ++index) {
+    Layer& layer = layers_[index];
+    if (first >= layer.begin + layer.run + num_rows(layer)) continue;
+    cut(layer, std::max(first, layer.begin));
+  }
 }
 
-std::span<const float> MtpText::ready_rows(int64_t count) const {
-  return std::span(rows_).first(static_cast<size_t>(count * hidden_));
+int64_t MtpText::num_ready(size_t layer) const {
+  const int64_t known = std::ssize(tokens_) - 1 - static_cast<int64_t>(layer) - next(layer);
+  return std::max<int64_t>(0, std::min(num_rows(layers_[layer]), known));
 }
 
-void MtpText::take(int64_t count) {
-  rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(count * hidden_));
-  run_ += count;
+std::span<const int32_t> MtpText::ready_tokens(size_t layer, int64_t count) const {
+  if (count == 0) return {};
+  return std::span(tokens_).subspan(static_cast<size_t>(next(layer)) + 1 + layer,
+                                    static_cast<size_t>(count));
 }
 
-bool MtpText::is_complete() const { return next() + num_ready() == std::ssize(tokens_) - 1; }
+void MtpText::take(size_t layer, int64_t count) {
+  Layer& own = layers_[layer];
+  own.rows.erase(own.rows.begin(), own.rows.begin() + static_cast<ptrdiff_t>(count * hidden_));
+  own.run += count;
+}
 
 }  // namespace vitrine::engine

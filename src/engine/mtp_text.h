@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text that an MTP layer follows. What the layer reads are pairs: what a model computed at a
-// token, and the token behind that.
+// A text that MTP layers follow. What the first layer reads are pairs: what a model computed at a
+// token, and the token behind that; what a further one reads: what the layer before it gave there,
+// and the token that stands one further behind.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +12,61 @@
 
 namespace vitrine::engine {
 
-/// Keeps tokens and rows until both of a pair are there and it was run. Not thread-safe.
+/// Keeps tokens, and for each layer rows until both of a pair are there and it was run. Layers are
+/// counted from 0. Not thread-safe.
 class MtpText {
  public:
-  MtpText(SequenceId layer_sequence, int64_t hidden_size, int64_t max_tokens);
+  /// `sequences`: one of each layer's.
+  MtpText(std::vector<SequenceId> sequences, int64_t hidden_size, int64_t max_tokens);
 
   void append(std::span<const int32_t> tokens);
   void truncate(int64_t length);
   /// [rows, hidden] at positions from `first` on; where these begin behind a gap, the pairs before
   /// it are forgotten. Returns where the caller writes them; valid until the text changes.
-  std::span<float> add_rows(int64_t first, int64_t count);
+  std::span<float> add_rows(size_t layer, int64_t first, int64_t count);
+  /// Of the layers behind the first, forgets what comes of the model's rows from `first` on.
+  void forget_outputs(int64_t first);
 
   /// Pairs that can be run, one behind another; their tokens and rows.
-  int64_t num_ready() const;
-  std::span<const int32_t> ready_tokens(int64_t count) const;
-  std::span<const float> ready_rows(int64_t count) const;
+  int64_t num_ready(size_t layer) const;
+  std::span<const int32_t> ready_tokens(size_t layer, int64_t count) const;
+  std::span<const float> ready_rows(size_t layer, int64_t count) const {
+    return std::span(layers_[layer].rows).first(static_cast<size_t>(count * hidden_));
+  }
+  /// [rows, hidden] those of the ready pairs, and of tokens that are not known yet.
+  std::span<const float> rows(size_t layer) const { return layers_[layer].rows; }
+  /// The position of the next pair.
+  int64_t next(size_t layer) const { return layers_[layer].begin + layers_[layer].run; }
   /// The first `count` of these were run.
-  void take(int64_t count);
-  /// With the pairs that are ready all are run whose tokens the text has.
-  bool is_complete() const;
+  void take(size_t layer, int64_t count);
+  /// With the pairs of the first layer that are ready all are run whose tokens the text has.
+  bool is_complete() const { return next(0) + num_ready(0) == std::ssize(tokens_) - 1; }
   /// Pairs that were run and stand: what the layer's sequence holds of the text.
-  int64_t num_run() const { return run_; }
+  int64_t num_run(size_t layer) const { return layers_[layer].run; }
 
-  SequenceId sequence = 0;       // the layer's
+  size_t num_layers() const { return layers_.size(); }
+  SequenceId sequence(size_t layer) const { return layers_[layer].sequence; }
+  void set_sequence(size_t layer, SequenceId sequence) { layers_[layer].sequence = sequence; }
+
   std::vector<int32_t> guessed;  // behind the text as it stands
   std::vector<float> output;     // [hidden] of the pair behind which the last of these stands
+  // [rows, hidden] that a layer gave for pairs whose tokens are guessed, up to that one
+  std::vector<float> guessed_rows;
 
  private:
-  int64_t next() const { return begin_ + run_; }  // the position of the next pair
-  int64_t num_rows() const { return std::ssize(rows_) / hidden_; }
-  void forget_rows(int64_t first);
+  struct Layer {
+    SequenceId sequence = 0;
+    int64_t begin = 0, run = 0;  // the position of the first pair; pairs that were run
+    std::vector<float> rows;     // [rows, hidden] from the next pair's on
+  };
+
+  int64_t num_rows(const Layer& layer) const { return std::ssize(layer.rows) / hidden_; }
+  void forget_rows(Layer& layer, int64_t first) const;
+  void cut(Layer& layer, int64_t first) const;
 
   int64_t hidden_;
   std::vector<int32_t> tokens_;
-  int64_t begin_ = 0, run_ = 0;  // the position of the first pair; pairs that were run
-  std::vector<float> rows_;      // [rows, hidden] from the next pair's on
+  std::vector<Layer> layers_;
 };
 
 }  // namespace vitrine::engine

@@ -26,8 +26,8 @@ constexpr size_t kMaxBranches = 255;
 // Of a draft layer `config` becomes that of a model of this layer alone.
 ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
                        ModelConfig& config) {
-  if (request.is_draft_layer) {
-    model::DraftLayer layer = model::build_draft_layer(checkpoint, config);
+  if (request.is_draft_layer()) {
+    model::DraftLayer layer = model::build_draft_layer(checkpoint, config, request.draft_layer);
     config = std::move(layer.config);
     return std::move(layer.graph);
   }
@@ -61,7 +61,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   const bool is_fused_cpu =
       options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
   if (!options_.adapters.empty()) adapters_.emplace(options_.adapters, graph_, is_fused_cpu);
-  if (request.reading != Reading::kCheck && !request.is_draft_layer) {
+  if (request.reading != Reading::kCheck && !request.is_draft_layer()) {
     report_float_blocks(checkpoint_, options_.strict);
   }
   const bool knows_unread = is_fused_cpu && options_.expert_cache_bytes == 0;

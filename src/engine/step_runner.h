@@ -30,8 +30,10 @@ struct LoadRequest {
   enum class Reading { kCheck, kDescribe, kLoad };
   Reading reading = Reading::kLoad;
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
-  bool record_rows = true;      // false: records say nothing of rows, which somebody else records
-  bool is_draft_layer = false;  // of the model only the layer that drafts, by step_layers
+  bool record_rows = true;  // false: records say nothing of rows, which somebody else records
+  int draft_layer = -1;     // of the model only this layer of those that draft, by step_layers
+
+  bool is_draft_layer() const { return draft_layer >= 0; }
 };
 
 /// Not thread-safe.

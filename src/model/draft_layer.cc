@@ -34,7 +34,8 @@ struct DraftNames {
   std::string table, head;  // empty: they have none of their own
 };
 
-DraftNames names_of(const ModelConfig& config) {
+// Of the layer that drafts, counted from 0.
+DraftNames names_of(const ModelConfig& config, int index) {
   if (adds_one_to_norms(config)) {  // folders of Qwen3-Next and Qwen3.5
     return {"mtp.layers.0.",
             "mtp.fc",
@@ -44,7 +45,7 @@ DraftNames names_of(const ModelConfig& config) {
             "",
             ""};
   }
-  const std::string layer = "model.layers." + std::to_string(config.num_layers) + ".";
+  const std::string layer = "model.layers." + std::to_string(config.num_layers + index) + ".";
   return {layer,
           layer + "eh_proj",
           layer + "enorm.weight",
@@ -131,14 +132,20 @@ std::string final_norm_of(const ModelConfig& config) {
   return adds_one_to_norms(config) ? one_plus(name) : name;
 }
 
-DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
-  const DraftNames names = names_of(config);
+int num_draft_layers(const ModelConfig& config) {
+  if (config.model_type.starts_with("qwen")) return 1;
+  return std::max(1, static_cast<int>(config.num_draft_layers));
+}
+
+DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {
+  const DraftNames names = names_of(config, index);
   require_draft_layer(checkpoint, config, names);
-  const auto layer = static_cast<int>(config.num_layers);
+  const auto layer = static_cast<int>(config.num_layers) + index;
   ModelConfig whole = config;  // the layer as one more of the model's, with keys and values
-  ++whole.num_layers;
-  if (!whole.linear_layers.empty()) whole.linear_layers.push_back(false);
-  if (!whole.windows.empty()) whole.windows.push_back(0);
+  whole.num_layers = layer + 1;
+  const auto layers = static_cast<size_t>(whole.num_layers);
+  if (!whole.linear_layers.empty()) whole.linear_layers.resize(layers, false);
+  if (!whole.windows.empty()) whole.windows.resize(layers, 0);
   ops::Graph all = find_architecture(config.model_type, checkpoint.config_name()).build(whole);
 
   DraftLayer result{config, {}};

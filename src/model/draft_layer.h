@@ -16,9 +16,13 @@ struct DraftLayer {
   ops::Graph graph;    // begins with rows that it is given (ops::takes_rows)
 };
 
-/// Builds the first of such layers, whichever further ones there are. `config` is the whole
-/// model's. Throws kUnsupported for another family, kInvalidArgument for a checkpoint without one.
-DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config);
+/// How many such layers guess, one behind another. Of Qwen's families it is the first alone.
+int num_draft_layers(const ModelConfig& config);
+
+/// Builds one of such layers, counted from 0. `config` is the whole model's. Throws kUnsupported
+/// for another family, kInvalidArgument for a checkpoint without one.
+DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,
+                             int index = 0);
 
 /// Whether further drafts begin with what the head of the layer reads (Qwen3-Next), and not with
 /// what left the layer (DeepSeek-V3).

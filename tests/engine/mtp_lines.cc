@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// mtp_lines: what the MTP layer of a model computes and guesses, for an oracle to compare. A line
+// mtp_lines: what the MTP layers of a model compute and guess, for an oracle to compare. A line
 // in is
 //
-//   {"model": PATH, "tokens": […], "cuts": [5, 9, …], "guesses": 4}
+//   {"model": PATH, "tokens": […], "cuts": [5, 9, …], "guesses": 4, "layer": 0}
 //
 // and a line out
 //
 //   {"guesses": [[…], …], "logits": [[…], …], "streams": [[…], …]}
 //
 // guesses behind the first `cut` tokens, for each cut in order; then of each pair of a token's
-// state and the token behind it the layer's logits and what left it. Or {"error": …}.
+// state and the token behind it that layer's logits and what left it. Or {"error": …}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -77,7 +77,7 @@ Json answer(const Json& request) {
     states.insert(states.end(), output.hidden_state.begin(), output.hidden_state.end());
   }
   vitrine::engine::LoadRequest load;
-  load.is_draft_layer = true;
+  load.draft_layer = request.value("layer", 0);
   const auto layer = vitrine::engine::EngineAccess::load(path, options, load);
   input.sequence = layer->create_sequence();
   input.tokens = all.last(pairs);

@@ -27,14 +27,21 @@ const std::vector<MtpModel>& mtp_models() {
   return all;
 }
 
+// The name of a tensor of the first layer as that of another one.
+std::string named_for(std::string name, int layer) {
+  const std::string first = "model.layers.3.";
+  if (name.starts_with(first)) name[first.size() - 2] = static_cast<char>('3' + layer);
+  return name;
+}
+
 // Writes it. `is_simple`: attention and blocks add nothing, so that a token alone says what follows
-// it, and the layer, which lets its embedding through, knows that, too.
+// it, and a layer, which lets its embedding through, knows that, too.
 class MtpFolder {
  public:
-  MtpFolder(const MtpModel& model, bool is_simple) {
+  MtpFolder(const MtpModel& model, bool is_simple, int layers = 1) {
     const Checkpoint source = Checkpoint::open(oracle_folder(model.oracle));
     auto config = nlohmann::json::parse(source.config_json());
-    if (model.joined.starts_with("model.")) config["num_nextn_predict_layers"] = 1;
+    if (model.joined.starts_with("model.")) config["num_nextn_predict_layers"] = layers;
     config["dtype"] = "float32";
     write_bytes(folder_ / "config.json", config.dump());
     const auto hidden = config.at("hidden_size").get<size_t>();
@@ -45,21 +52,25 @@ class MtpFolder {
                              info.name.ends_with("out_proj.weight") ||
                              info.name.ends_with("down_proj.weight");
       if (is_simple && is_output) std::ranges::fill(values, 0.0F);
-      if (info.name.starts_with(model.from)) {
-        tensors[model.layer + info.name.substr(model.from.size())] = {info.shape, values};
+      for (int layer = 0; layer < layers && info.name.starts_with(model.from); ++layer) {
+        const std::string name = model.layer + info.name.substr(model.from.size());
+        tensors[named_for(name, layer)] = {info.shape, values};
       }
       tensors[info.name] = {info.shape, std::move(values)};
     }
     const auto size = static_cast<int64_t>(hidden);
-    std::vector<float> joined(2 * hidden * hidden);
     std::mt19937 random(5);
-    std::normal_distribution<float> normal(0.0F, 0.15F);
-    for (float& value : joined) value = is_simple ? 0.0F : normal(random);
-    for (size_t i = 0; i < hidden; ++i) joined[i * 2 * hidden + i] += 1.0F;
-    tensors[model.joined] = {{size, 2 * size}, joined};
-    tensors[model.token_norm] = {{size}, std::vector<float>(hidden, model.norm)};
-    tensors[model.state_norm] = {{size}, std::vector<float>(hidden, model.norm)};
-    tensors[model.final_norm] = tensors.at("model.norm.weight");
+    for (int layer = 0; layer < layers; ++layer) {
+      std::vector<float> joined(2 * hidden * hidden);
+      std::normal_distribution<float> normal(0.0F, 0.15F);
+      for (float& value : joined) value = is_simple ? 0.0F : normal(random);
+      for (size_t i = 0; i < hidden; ++i) joined[i * 2 * hidden + i] += 1.0F;
+      tensors[named_for(model.joined, layer)] = {{size, 2 * size}, joined};
+      const std::vector<float> norm(hidden, model.norm);
+      tensors[named_for(model.token_norm, layer)] = {{size}, norm};
+      tensors[named_for(model.state_norm, layer)] = {{size}, norm};
+      tensors[named_for(model.final_norm, layer)] = tensors.at("model.norm.weight");
+    }
     SafetensorsWriter writer(folder_ / "model.safetensors");
     for (const auto& [name, tensor] : tensors) writer.declare(name, DType::kF32, tensor.first);
     writer.begin();
@@ -121,6 +132,80 @@ TEST(Mtp, AnswersAreThoseWithout) {
       }
     }
   }
+}
+
+TEST(Mtp, OfSeveralLayersAnswersAreThoseWithout) {
+  for (const int layers : {2, 3}) {
+    for (const bool is_simple : {false, true}) {
+      SCOPED_TRACE(std::to_string(layers) + (is_simple ? ", simple" : ""));
+      const MtpFolder folder(mtp_models()[0], is_simple, layers);
+      const auto engine = load(folder.path());
+      const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+      for (const auto& [name, sampler] : all_samplers()) {
+        SCOPED_TRACE(name);
+        const AskedAnswer asked = ask(sampler);
+        const ToldAnswer plain = make_answer(*engine, asked);
+        for (const int drafts : {1, 2, 5}) {
+          const ToldAnswer found =
+              make_answer(*engine, asked, {.drafter = drafter.get(), .max_drafts = drafts});
+          expect_same_answer(plain, found);
+          const SpeculationCounts& counts = found.result.speculation;
+          EXPECT_EQ(counts.problem, "");
+          EXPECT_GT(counts.num_draft_tokens, 20);
+          if (!is_simple || name != "greedy") continue;
+          EXPECT_EQ(counts.num_accepted_draft_tokens, counts.num_draft_tokens);
+        }
+      }
+    }
+  }
+}
+
+TEST(Mtp, OfSeveralLayersATextCanBeForkedAndBeginAnew) {
+  const MtpFolder folder(mtp_models()[0], /*is_simple=*/false, 2);
+  const auto engine = load(folder.path(), 3);
+  const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+  const std::vector<int32_t> prompt = ask(SamplerOptions()).prompt;
+  const SequenceId sequence = engine->create_sequence();
+  const auto start = [&] { return drafter->start({.prompt_tokens = 20, .max_tokens = 100}); };
+  const auto show = [&](DraftTextId to, int64_t begin, int64_t end) {  // positions of the prompt
+    engine->truncate(sequence, begin);
+    StepInput input{sequence, std::span(prompt).subspan(static_cast<size_t>(begin),
+                                                        static_cast<size_t>(end - begin))};
+    input.rows = StepInput::Rows::kNone;
+    engine->step({&input, 1});
+    drafter->observe(to, begin, engine->features(sequence));
+  };
+  const auto guess = [&](DraftTextId of) {
+    std::vector<int32_t> tokens(4);
+    DraftProposal proposal{of, tokens};
+    drafter->propose({&proposal, 1});
+    EXPECT_EQ(proposal.count, 4);
+    return tokens;
+  };
+  const DraftTextId text = start();
+  drafter->commit(text, std::span(prompt).first(20));
+  show(text, 0, 19);
+  const std::vector<int32_t> first = guess(text);
+  EXPECT_EQ(guess(text), first);  // the text did not go on
+  const DraftTextId fork = drafter->fork(text);
+  EXPECT_EQ(guess(fork), first);
+  drafter->commit(text, std::span(prompt).subspan(20, 6));
+  show(text, 19, 25);
+  EXPECT_NE(guess(text), first);
+  // Another attempt: the first layer has what it had, a further one begins there.
+  const std::vector<int32_t> other = {7};
+  drafter->truncate(text, 20);
+  drafter->commit(text, other);
+  show(text, 19, 20);
+  const std::vector<int32_t> again = guess(text);
+  drafter->release(text, false);
+  const DraftTextId fresh = start();
+  drafter->commit(fresh, std::span(prompt).first(20));
+  drafter->commit(fresh, other);
+  show(fresh, 0, 20);
+  EXPECT_EQ(again.front(), guess(fresh).front());
+  drafter->release(fresh, false);
+  drafter->release(fork, false);
 }
 
 TEST(Mtp, TreesAreChainsAndTheGateMayPause) {

@@ -18,7 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 try:
     import torch
-    from mtp_zoo import MODELS, write_mtp_model
+    from mtp_zoo import MODELS, MtpForm, write_mtp_model
     from safetensors.torch import load_file, save_file
 except ImportError as error:
     print(f"skipped: {error}")
@@ -45,8 +45,9 @@ runpy.run_path(str(script), run_name="__main__")
 """
 
 
-def lines(model, tokens=TOKENS, cuts=CUTS, guesses=4):
-    request = {"model": str(model), "tokens": tokens, "cuts": cuts, "guesses": guesses}
+def lines(model, tokens=TOKENS, cuts=CUTS, guesses=4, layer=0):
+    request = {"model": str(model), "tokens": tokens, "cuts": cuts, "guesses": guesses,
+               "layer": layer}
     result = subprocess.run([MTP_LINES], input=json.dumps(request) + "\n", capture_output=True,
                             text=True, timeout=120, check=True)
     return json.loads(result.stdout)
@@ -59,12 +60,13 @@ class MtpOracleTest(unittest.TestCase):
         self.path = pathlib.Path(self.scratch.name)
 
     def fits(self, form, model, limit=LIMIT):
-        found = lines(model)
-        self.assertNotIn("error", found)
-        logits, streams, _ = form.run(TOKENS[1:], form.states(TOKENS[:-1]))
-        for expected, own in ((logits, found["logits"]), (streams, found["streams"])):
-            worst = (expected - torch.tensor(own)).abs().max().item()
-            self.assertLessEqual(worst, limit)
+        for layer in range(len(form.layers)):
+            found = lines(model, layer=layer)
+            self.assertNotIn("error", found)
+            logits, streams, _ = form.run(TOKENS[1:], form.states(TOKENS[:-1]), layer)
+            for expected, own in ((logits, found["logits"]), (streams, found["streams"])):
+                worst = (expected - torch.tensor(own)).abs().max().item()
+                self.assertLessEqual(worst, limit)
         self.assertEqual(found["guesses"], [form.guesses(TOKENS[:cut], 4) for cut in CUTS])
 
     def test_families(self):
@@ -72,6 +74,21 @@ class MtpOracleTest(unittest.TestCase):
             with self.subTest(name):
                 folder = self.path / name
                 self.fits(write_mtp_model(folder, name), folder)
+
+    def test_several_layers(self):
+        for name, layers in (("deepseek_v3", 2), ("glm4_moe", 3), ("glm4_moe_lite", 5)):
+            with self.subTest(name, layers=layers):
+                folder = self.path / name
+                form = write_mtp_model(folder, name, layers=layers)
+                self.fits(form, folder)
+                one = [MtpForm.guesses(form, TOKENS[:cut], 4) for cut in CUTS]
+                form.layers = form.layers[:1]
+                self.assertNotEqual(one, [form.guesses(TOKENS[:cut], 4) for cut in CUTS])
+        tensors = load_file(folder / "model.safetensors")
+        name = "model.layers.6.enorm.weight"
+        save_file({key: value for key, value in tensors.items() if key != name},
+                  folder / "model.safetensors", metadata={"format": "pt"})
+        self.assertIn(f"'{name}' is missing", lines(folder)["error"])
 
     @unittest.skipUnless(CONVERTERS, "llama.cpp's source package is not there; bench/peers unpacks it")
     def test_gguf_files_of_llama_cpps_converter(self):

@@ -58,73 +58,72 @@ def layer_config(config):
     return config
 
 
-def write_mtp_model(folder, name, seed=3, own_head=False, **other):
-    """Writes the model and its layer; returns what the layer is made of. `other`: what is otherwise
-    than in MODELS."""
+def names_of(name, config, index):
+    """Before the names of the layer's own parts, and what these are called."""
+    if is_qwen(name):
+        return "mtp.", ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    return (f"model.layers.{config.num_hidden_layers + index}.",
+            ("eh_proj", "enorm", "hnorm", "shared_head.norm"))
+
+
+def write_mtp_model(folder, name, seed=3, own_head=False, layers=1, **other):
+    """Writes the model and its layers for drafts; returns what these are made of. `other`: what is
+    otherwise than in MODELS."""
     folder = pathlib.Path(folder)
     model = {**MODELS[name], **other}
+    if layers > 1:
+        model["num_nextn_predict_layers"] = layers
     write_model(folder, seed=seed, **model)
     config = transformers.AutoConfig.from_pretrained(folder)
-    layer = folder / "layer"
     options = {key: value for key, value in model.items()
                if key not in ("first_k_dense_replace", "mlp_layer_types", "layer_types",
                               "mlp_only_layers", "num_hidden_layers")}
     changes = {key: getattr(layer_config(config), key) for key in
                ("first_k_dense_replace", "mlp_layer_types", "layer_types", "mlp_only_layers")
                if key in model}
-    write_model(layer, seed=seed + 1, **options, **changes, num_hidden_layers=1)
-    parts = load_file(layer / "model.safetensors")
     hidden = config.hidden_size
-    torch.manual_seed(seed + 2)
-    center = 0.0 if is_qwen(name) else 1.0
-    joined = torch.randn(hidden, 2 * hidden) / hidden ** 0.5
-    norms = [torch.empty(hidden).normal_(center, 0.2) for _ in range(2)]
     tensors = load_file(folder / "model.safetensors")
-    prefix = "mtp." if is_qwen(name) else f"model.layers.{config.num_hidden_layers}."
-    block = prefix + "layers.0." if is_qwen(name) else prefix
-    for key, value in parts.items():
-        if key.startswith("model.layers.0."):
-            tensors[block + key.removeprefix("model.layers.0.")] = value
-    names = (("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm") if is_qwen(name) else
-             ("eh_proj", "enorm", "hnorm", "shared_head.norm"))
-    for part, value in zip(names, (joined, *norms, parts["model.norm.weight"])):
-        tensors[f"{prefix}{part}.weight"] = value
-    if own_head:
-        tensors[f"{prefix}shared_head.head.weight"] = parts["lm_head.weight"]
+    center = 0.0 if is_qwen(name) else 1.0
+    for index in range(layers):
+        layer = folder / f"layer{index}"
+        write_model(layer, seed=seed + 1 + 10 * index, **options, **changes, num_hidden_layers=1)
+        parts = load_file(layer / "model.safetensors")
+        torch.manual_seed(seed + 2 + 10 * index)
+        joined = torch.randn(hidden, 2 * hidden) / hidden ** 0.5
+        norms = [torch.empty(hidden).normal_(center, 0.2) for _ in range(2)]
+        prefix, names = names_of(name, config, index)
+        block = prefix + "layers.0." if is_qwen(name) else prefix
+        for key, value in parts.items():
+            if key.startswith("model.layers.0."):
+                tensors[block + key.removeprefix("model.layers.0.")] = value
+        for part, value in zip(names, (joined, *norms, parts["model.norm.weight"])):
+            tensors[f"{prefix}{part}.weight"] = value
+        if own_head:
+            tensors[f"{prefix}shared_head.head.weight"] = parts["lm_head.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return MtpForm(folder, name, own_head)
+    return MtpForm(folder, name, own_head, layers)
 
 
-class MtpForm:
-    """The layer in plain torch."""
+class MtpLayer:
+    """One of the layers in plain torch."""
 
-    def __init__(self, folder, name, own_head=False):
+    def __init__(self, folder, name, target, own_head, index):
+        self.target, self.streams = target, []
         load = transformers.AutoModelForCausalLM.from_pretrained
-        self.target = load(folder, dtype=torch.float32).eval()
-        self.layer = load(folder / "layer", dtype=torch.float32).eval()
+        self.layer = load(folder / f"layer{index}", dtype=torch.float32).eval()
         if not own_head:
-            self.layer.lm_head.weight = self.target.lm_head.weight
+            self.layer.lm_head.weight = target.lm_head.weight
         tensors = load_file(folder / "model.safetensors")
-        config = self.target.config
-        self.eps, self.plus = config.rms_norm_eps, 1.0 if is_qwen(name) else 0.0
-        self.feeds_normed = is_qwen(name)
-        prefix = "mtp." if is_qwen(name) else f"model.layers.{config.num_hidden_layers}."
-        names = (("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden") if is_qwen(name) else
-                 ("eh_proj", "enorm", "hnorm"))
+        self.eps, self.plus = target.config.rms_norm_eps, 1.0 if is_qwen(name) else 0.0
+        prefix, names = names_of(name, target.config, index)
         self.joined, self.token_norm, self.state_norm = (
-            tensors[f"{prefix}{part}.weight"] for part in names)
-        self.streams = []
+            tensors[f"{prefix}{part}.weight"] for part in names[:3])
         self.layer.model.layers[0].register_forward_hook(
             lambda module, inputs, output: self.streams.append(
                 output[0] if isinstance(output, tuple) else output))
 
     def norm(self, rows, weight):
         return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + self.eps) * (weight + self.plus)
-
-    @torch.no_grad()
-    def states(self, tokens):
-        """[tokens, hidden] behind the model's last norm."""
-        return self.target.model(torch.tensor([tokens])).last_hidden_state[0]
 
     @torch.no_grad()
     def run(self, tokens, states):
@@ -135,15 +134,36 @@ class MtpForm:
         normed = self.layer.model(inputs_embeds=(rows @ self.joined.T)[None]).last_hidden_state
         return self.layer.lm_head(normed)[0], self.streams[-1].reshape(len(tokens), -1), normed[0]
 
-    def guesses(self, tokens, count):
-        """Greedy guesses behind the tokens, each behind the layer's own output."""
-        states = self.states(tokens[:-1])
-        behind, made = list(tokens[1:]), []
-        for _ in range(count):
-            logits, streams, normed = self.run(behind, states)
-            made.append(int(logits[-1].argmax()))
-            behind.append(made[-1])
-            fed = normed if self.feeds_normed else streams
-            states = torch.cat([states, fed[-1:]])
-        return made
 
+class MtpForm:
+    """The model and its layers."""
+
+    def __init__(self, folder, name, own_head=False, layers=1):
+        load = transformers.AutoModelForCausalLM.from_pretrained
+        self.target = load(folder, dtype=torch.float32).eval()
+        self.feeds_normed = is_qwen(name)
+        self.layers = [MtpLayer(folder, name, self.target, own_head, i) for i in range(layers)]
+
+    @torch.no_grad()
+    def states(self, tokens):
+        """[tokens, hidden] behind the model's last norm."""
+        return self.target.model(torch.tensor([tokens])).last_hidden_state[0]
+
+    def run(self, tokens, states, layer=0):
+        return self.layers[layer].run(tokens, states)
+
+    def guesses(self, tokens, count):
+        """Greedy guesses behind the tokens: layer k reads what layer k - 1 gave at each token, and
+        the token that stands k + 1 further; the last one goes on behind its own output."""
+        states, made, pairs = self.states(tokens[:-1]), [], len(tokens) - 1
+        for depth in range(count):
+            if depth < len(self.layers):
+                layer, behind = self.layers[depth], (tokens + made)[depth + 1:depth + 1 + pairs]
+            else:
+                behind = behind + [made[-1]]
+                states = torch.cat([read, fed[-1:]])
+            read = states
+            logits, streams, normed = layer.run(behind, states)
+            made.append(int(logits[-1].argmax()))
+            fed = states = normed if self.feeds_normed else streams
+        return made
