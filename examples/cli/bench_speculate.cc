@@ -191,6 +191,9 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   if (arguments.prompts.empty() == !arguments.cost) {
     refuse("bench speculate measures answers or passes; expected --prompts FILE, or --cost");
   }
+  if (arguments.probes && (arguments.cost || arguments.selects)) {
+    refuse("--probe-layers is a measurement of its own; expected it without --cost and --select");
+  }
   for (const std::string& name : arguments.candidates) {
     if (name != "auto") check_drafter_form(name);
   }
@@ -218,6 +221,10 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   options.max_logit_rows = std::min(std::max(arguments.most_drafts() + 1, 16), options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, options.max_logit_rows);
   options.audit_mode = vitrine::AuditMode::kNone;
+  if (arguments.probes) {
+    catch_interrupts();
+    return probe_head_layers(arguments, prompts, options, static_cast<int>(config.num_layers));
+  }
   for (const std::string& name : arguments.candidates) {
     const std::vector<int> layers = layers_read_by(name, arguments.model);
     if (!layers.empty() && !arguments.cost) options.feature_layers = layers;
@@ -327,6 +334,9 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
   speculate->add_flag("--select", arguments->selects,
                       "at temperatures 0, 0.7 and 1: how often guesses are right by position, what "
                       "they cost, the speed that this predicts and the one that was measured");
+  speculate->add_flag("--probe-layers", arguments->probes,
+                      "what heads guess where they read the layers that their config names, and "
+                      "one below and above: writers count them differently");
   speculate->add_option("--repeat", arguments->repeat, "pairs of each prompt")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -22,7 +22,7 @@ struct BenchSpeculateArguments {
   int max_prompts = 0;          // 0: all
   int max_new_tokens = 128, max_drafts = 8, max_depth = 0, repeat = 3;
   float temperature = 0;
-  bool cost = false, json = false, selects = false;
+  bool cost = false, json = false, selects = false, probes = false;
   DeviceOptions device;
 
   /// Returns how many guesses a pass brings at most, whoever guesses.
@@ -62,6 +62,10 @@ struct DraftCandidate {
   int right_run = 0;  // of the recorded answer in each pass; 0: it is no record
 };
 
+/// Prints what heads among the candidates guess at the layers that they read, and at those beside.
+int probe_head_layers(const BenchSpeculateArguments& arguments,
+                      const std::vector<std::vector<int32_t>>& prompts,
+                      const vitrine::EngineOptions& options, int model_layers);
 std::string speculate_table(const BenchSpeculateArguments& arguments,
                             const std::vector<CandidateRuns>& all);
 nlohmann::ordered_json speculate_report(const BenchSpeculateArguments& arguments,

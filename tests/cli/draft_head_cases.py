@@ -109,6 +109,28 @@ class DraftHeads(AuditCase):
         self.fail_with(2, ["--head-layers", "--candidates"], *arguments, "--head-layers", "2")
         self.fail_with(2, ["'hydra=x'", "eagle3=HEADS"], *arguments, "--candidates", "hydra=x")
 
+    def test_probe_of_layers(self):
+        prompts = ["Tell me a story about a dog.", "The bear and the fox went to",
+                   "One day Tom found a key.", "What is your name?", "The sun was", PROMPT]
+        (self.folder / "prompts.jsonl").write_text("".join(json.dumps(p) + "\n" for p in prompts))
+        arguments = ("bench", "speculate", MODEL, "--prompts", "prompts.jsonl", "-n", "80",
+                     "--probe-layers", "--candidates")
+        heads = f"eagle3={SHIPPED}"
+        probes = self.succeed_json(*arguments, heads, "--json")["probes"]
+        # The model has four layers: nothing stands one above the last.
+        self.assertEqual([one["layers"] for one in probes], [[2, 4], [1, 3]])
+        self.assertEqual([one["is_configured"] for one in probes], [True, False])
+        self.assertEqual([one["is_best"] for one in probes], [True, False])
+        rates = [one["counts"]["mean_acceptance_length"] for one in probes]
+        self.assertGreater(rates[0], rates[1])
+        out = self.succeed(*arguments, heads).stdout.decode()
+        self.assertIn("the heads read 2,4, which is best\n", out)
+        out = self.succeed(*arguments, heads, "--head-layers", "1,3").stdout.decode()
+        self.assertIn("2,4 is better than 1,3; give --head-layers 2,4\n", out)
+        for other in ("suffix", write_heads(self.folder / "heads")):
+            self.fail_with(2, ["--probe-layers", other, "eagle3=HEADS"], *arguments, other)
+        self.fail_with(2, ["--probe-layers", "--select"], *arguments, heads, "--select")
+
 
 class FederatedDraftHeads(FederationCase):
     def test_refused(self):
