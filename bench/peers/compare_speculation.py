@@ -16,7 +16,7 @@ that of these tokens, the median of the prompts; "x plain" and the ratios are me
 own. "identical" counts answers that are the same program's without guesses. What OUT has is not
 measured again: a run that was stopped goes on there. llama.cpp is built as compare.py builds it. Run
 it on an idle machine, with the file in the page cache; where others may come, --others 0.1 measures a
-prompt again during which they used more than that of one processor, up to eight times, and keeps the
+prompt again during which they used more than that of one processor, up to three times, and keeps the
 quietest.
 """
 
@@ -35,7 +35,7 @@ from compare import PACKAGE, ROOT, VERSION, build_llama, check_files, run
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 CANDIDATES = ("suffix", "ngram", "auto")
 PLAIN = "plain"
-TRIES = 8  # for a quiet moment
+TRIES = 3  # for a quiet moment
 PAUSE_SECONDS = 1  # before the next try
 
 

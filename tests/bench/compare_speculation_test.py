@@ -151,7 +151,7 @@ class CompareSpeculation(unittest.TestCase):
             finally:
                 busy.kill()
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(len(self.log.read_text().splitlines()), 3 + 8 * 3)
+        self.assertEqual(len(self.log.read_text().splitlines()), 3 + 3 * 3)
         self.assertIn("more.jsonl: 1 prompts", result.stdout)
 
     def test_mistakes(self):
