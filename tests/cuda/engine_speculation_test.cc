@@ -5,6 +5,7 @@
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/speculated_answer.h"
 #include "vitrine/early_exit.h"
+#include "vitrine/federation_engine.h"
 #include "vitrine/speculate.h"
 
 namespace vitrine::testing {
@@ -31,6 +32,13 @@ AskedAnswer ask(const Stepper& stepper, const std::string& name, const SamplerOp
 SamplerOptions sampler_named(const std::string& name) {
   const auto all = all_samplers();
   return std::ranges::find(all, name, &std::pair<std::string, SamplerOptions>::first)->second;
+}
+
+/// Tokens that are the bytes of their ids.
+TokenTable byte_table(const Stepper& stepper) {
+  std::vector<std::string> bytes(static_cast<size_t>(stepper.summary().vocab_size));
+  for (size_t id = 0; id < bytes.size(); ++id) bytes[id] = std::string(1, static_cast<char>(id));
+  return TokenTable::from_bytes(bytes, stepper.summary().eos_token_ids);
 }
 
 /// Checks at its end that as many results were read back as steps were started.
@@ -102,14 +110,12 @@ TEST(CudaSpeculation, EndsWhereTheContextDoesAndAtAnEndOfText) {
   EXPECT_EQ(make_answer(*engine, asked).result.reason, StopReason::kEndOfText);
 }
 
-// The host chooses, of rows that come back with the ids.
+// The device chooses under the masks that stand behind guesses; with mirostat the host does.
 TEST(CudaSpeculation, ChangesNothingUnderAConstraint) {
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), guessing_options());
-  std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
-  for (size_t id = 0; id < bytes.size(); ++id) bytes[id] = std::string(1, static_cast<char>(id));
-  const TokenTable table = TokenTable::from_bytes(bytes, engine->summary().eos_token_ids);
+  const TokenTable table = byte_table(*engine);
   const OneReadbackAStep counted(*engine);
-  for (const char* name : {"greedy", "penalties"}) {
+  for (const char* name : {"greedy", "penalties", "mirostat"}) {
     AskedAnswer asked = ask(*engine, name, sampler_named(name), 9, 20);
     asked.grammar = Grammar::regex(table, "(ab|cd|[0-9]){4,30}");
     EXPECT_GT(expect_same_however_guessed(*engine, asked, {4}), 0);
@@ -148,6 +154,22 @@ TEST(CudaSpeculation, OfDraftersThatLookUpTheTextIsRight) {
   }
 }
 
+// The joint of a row of guesses is made and sampled on the device, as of the one row without.
+TEST(CudaSpeculation, OfAFederationChangesNothing) {
+  FederationSpec spec;
+  spec.path = "federation.json";
+  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
+                      {"dense", oracle_folder("llama"), ""}};
+  spec.combiner.weights = {0.4, 0.6};
+  const auto federation = Federation::load(spec, guessing_options());
+  const TokenTable table = byte_table(*federation);
+  for (const bool is_constrained : {false, true}) {
+    AskedAnswer asked = ask(*federation, "penalties", sampler_named("penalties"), 9, 12);
+    if (is_constrained) asked.grammar = Grammar::regex(table, "(ab|cd|[0-9]){4,30}");
+    EXPECT_GT(expect_same_however_guessed(*federation, asked, {4}), 0);
+  }
+}
+
 /// What stands of a sequence's records.
 std::map<int64_t, TokenRecord> records_of(std::span<const TokenRecord> all, SequenceId sequence,
                                           int64_t length) {
@@ -161,10 +183,7 @@ std::map<int64_t, TokenRecord> records_of(std::span<const TokenRecord> all, Sequ
 // One is guessed, one is not, one has a constraint and a drafter; they begin with a prefix.
 TEST(CudaSpeculation, StandsBesideAnswersWithout) {
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), guessing_options());
-  std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
-  for (size_t id = 0; id < bytes.size(); ++id) bytes[id] = std::string(1, static_cast<char>(id));
-  const Grammar grammar =
-      Grammar::regex(TokenTable::from_bytes(bytes, engine->summary().eos_token_ids), "[0-9]{4,40}");
+  const Grammar grammar = Grammar::regex(byte_table(*engine), "[0-9]{4,40}");
   const std::vector<int32_t> held = prompt_ids(60, engine->summary().vocab_size, 3);
   const SequenceId first = engine->create_sequence();
   Rows rows;
@@ -223,19 +242,25 @@ TEST(CudaSpeculation, StandsBesideAnswersWithout) {
 }
 
 /// The steps of an answer without logits and records, and the bytes that come back of each.
-int64_t bytes_of_a_step(const SamplerOptions& sampler) {
+int64_t bytes_of_a_step(const SamplerOptions& sampler, const char* regex = nullptr) {
   EngineOptions options = options_on(true);
   options.audit_mode = AuditMode::kNone;
   options.audit_level = AuditLevel::kStandard;
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
   AskedAnswer asked = ask(*engine, "", sampler, 5, 16);
-  const std::vector<int32_t> truth = generate(*engine, asked.prompt, asked.options).tokens;
+  const TokenTable table = byte_table(*engine);
+  const auto answer = [&] {
+    const auto constraint = regex != nullptr ? Grammar::regex(table, regex).start() : nullptr;
+    asked.options.constraint = constraint.get();
+    return generate(*engine, asked.prompt, asked.options).tokens;
+  };
+  const std::vector<int32_t> truth = answer();
   OracleDrafter oracle(truth, 0.8, engine->summary().vocab_size);
   asked.options.speculation = {.drafter = &oracle, .max_drafts = 4};
   const OneReadbackAStep counted(*engine);
   const size_t before = bytes_to_host();
-  EXPECT_EQ(generate(*engine, asked.prompt, asked.options).tokens, truth);
-  EXPECT_LT(counted.steps(), 10);
+  EXPECT_EQ(answer(), truth);
+  EXPECT_LT(counted.steps(), 12);
   return static_cast<int64_t>(bytes_to_host() - before) / counted.steps();
 }
 
@@ -243,7 +268,9 @@ int64_t bytes_of_a_step(const SamplerOptions& sampler) {
 TEST(CudaSpeculation, IsCheckedWhereTheLogitsAre) {
   const int64_t row = 256 * 4;
   for (const char* name : {"greedy", "drawn", "filters", "penalties", "greedy penalties"}) {
-    EXPECT_LT(bytes_of_a_step(sampler_named(name)), 8 * 4 + 5 * 16 + 1) << name;
+    for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
+      EXPECT_LE(bytes_of_a_step(sampler_named(name), regex), 8 * 4 + 5 * 16) << name;
+    }
   }
   EXPECT_GT(bytes_of_a_step(sampler_named("mirostat")), row) << "no device form";
 }
