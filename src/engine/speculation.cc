@@ -264,7 +264,7 @@ void Speculation::take(const DraftProposal& proposal, ConstraintGuide* guide,
   if (guide == nullptr || num_drafts_ == 0) return;
   DraftWalk walk(*guide, jump, masks_);
   keep_drafts(num_drafts_, [&walk](int32_t token, int32_t above) {
-    return walk.add(token, static_cast<size_t>(above + 1));
+    return walk.add(token, static_cast<size_t>(int64_t{above} + 1));
   });
   walk.end();
 }
@@ -320,7 +320,7 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
 // so as few branches begin as there can be.
 void Speculation::add_behind(int32_t parent, size_t count) {
   const auto place = static_cast<int32_t>(step_tokens_.size()) - 1;
-  for (auto i = static_cast<size_t>(parent + 1); i < count; ++i) {
+  for (auto i = static_cast<size_t>(int64_t{parent} + 1); i < count; ++i) {
     if (parents_[i] != parent) continue;
     step_tokens_.push_back(drafts_[i]);
     step_parents_.push_back(place);

@@ -27,7 +27,7 @@ class Speculation(AuditCase):
                                  "--ignore-end-of-text", *arguments)
 
     def test_the_answer_is_the_one_without(self):
-        accepted = 0
+        accepted = of_trees = 0
         for name, arguments in WAYS.items():
             plain = without_times(self.answer(*arguments))
             for kind, *tree in (("ngram",), ("suffix",), ("exit=2",), ("hispec=3",), ("auto",),
@@ -37,9 +37,11 @@ class Speculation(AuditCase):
                     counts = found["speculation"]
                     self.assertIsNone(counts["problem"])
                     accepted += counts["num_accepted_draft_tokens"]
+                    of_trees += counts["num_spec_steps"] if tree else 0
                     self.assertEqual(sum(counts["acceptance_histogram"]), counts["num_spec_steps"])
                     self.assertEqual(without_times(found), plain)
         self.assertGreater(accepted, 100)
+        self.assertGreater(of_trees, 100)  # there is room for branches
 
     def test_what_is_told(self):
         counts = self.answer("--speculate", "suffix", "--draft-max", "3",

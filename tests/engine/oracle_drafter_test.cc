@@ -99,7 +99,8 @@ void check_table(const std::string& path, int parts, size_t every = 1) {
     for (size_t column = row % every; column < constraints.size(); column += every) {
       const auto& [kind, grammar] = constraints[column];
       AskedAnswer asked;
-      asked.name = name + ", " + kind;
+      asked.name = name;
+      asked.name.append(", ").append(kind);
       asked.prompt = prompt_ids(11, 256);
       asked.grammar = grammar;
       asked.options.sampler = sampler;

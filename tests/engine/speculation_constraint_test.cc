@@ -110,7 +110,7 @@ TEST_F(SpeculationConstraintTest, FollowsAttemptsThatAreMadeAgain) {
 /// Guesses one tree, whatever it is asked.
 class OneTree final : public OracleDrafter {
  public:
-  OneTree(std::vector<std::pair<char, int32_t>> nodes, int32_t vocab)
+  OneTree(std::vector<std::pair<int32_t, int32_t>> nodes, int32_t vocab)
       : OracleDrafter({}, 0, vocab), nodes_(std::move(nodes)) {}
   void propose(std::span<DraftProposal> proposals) override {
     DraftProposal& proposal = proposals[0];
@@ -123,7 +123,7 @@ class OneTree final : public OracleDrafter {
   }
 
  private:
-  const std::vector<std::pair<char, int32_t>> nodes_;
+  const std::vector<std::pair<int32_t, int32_t>> nodes_;
 };
 
 /// Keeps what was guessed.
