@@ -35,8 +35,8 @@ struct DraftProposal {
   int32_t count = 0;               ///< set by the drafter: so many were guessed, 0 where none
   /// [tokens] of a drafter that guesses trees: which guess each one stands behind, by its index,
   /// before its own; -1: behind the last committed token. Guesses behind the same one differ.
-  /// They stand for a chain as they are given. Empty: only a chain is asked for, as under a
-  /// constraint or beside a state that is no keys and values.
+  /// They stand for a chain as they are given. Empty: only a chain is asked for, as in a
+  /// federation or beside a state that is no keys and values.
   std::span<int32_t> parents = {};
   int32_t max_depth = 0;  ///< of a tree: guesses on a path; further ones are left out
   /// Set by a drafter that checks its guesses itself: in the place of so many it put another one.
