@@ -141,7 +141,7 @@ TEST(CudaSpeculation, OfDraftersThatLookUpTheTextIsRight) {
     for (int32_t id = 3; id < engine->summary().vocab_size; ++id) {
       sampler.logit_bias.emplace_back(id, -INFINITY);
     }
-    const AskedAnswer asked = ask(*engine, "", sampler, 9, 40);
+    const AskedAnswer asked = ask(*engine, "", sampler, 9, 24);
     const ToldAnswer plain = make_answer(*engine, asked);
     for (const char* name : {"ngram", "suffix"}) {
       SCOPED_TRACE(name);
