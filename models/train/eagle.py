@@ -96,7 +96,7 @@ class Eagle(nn.Module):
             states = self.layer(tokens, states, step, cache)
             yield linear(rms_norm(states, self.norm, self.epsilon), self.head)
 
-    def tensors(self):
+    def parameters_by_name(self):
         """By the names that `speculators` gives them."""
         named = {"fc.weight": self.fc, "lm_head.weight": self.head, "norm.weight": self.norm}
         for name, matrix in self.matrices.items():
@@ -105,8 +105,20 @@ class Eagle(nn.Module):
         for name, weight in self.norms.items():
             named[f"layers.0.{name}.weight"] = weight
         if self.mask_token is not None:
-            named["mask_hidden"] = self.mask[None, None]
-        stored = {name: tensor.detach().bfloat16().contiguous() for name, tensor in named.items()}
+            named["mask_hidden"] = self.mask
+        return named
+
+    @torch.no_grad()
+    def begin_as(self, tensors):
+        """Takes the weights of heads of the same sizes, as tensors() gives them."""
+        for name, parameter in self.parameters_by_name().items():
+            parameter.copy_(tensors[name].reshape(parameter.shape))
+
+    def tensors(self):
+        stored = {name: tensor.detach().bfloat16().contiguous()
+                  for name, tensor in self.parameters_by_name().items()}
+        if self.mask_token is not None:
+            stored["mask_hidden"] = stored["mask_hidden"][None, None]
         stored["d2t"] = self.vocabulary - torch.arange(len(self.vocabulary))
         stored["t2d"] = torch.isin(torch.arange(len(self.embedding)), self.vocabulary)
         return stored

@@ -13,7 +13,7 @@ import pathlib
 import time
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from eagle import Eagle
 from examples import Examples, choose_vocabulary, read_texts
@@ -102,6 +102,8 @@ def main():
     parser.add_argument("--heads", type=int, default=2, help="attention's, of 64 elements")
     parser.add_argument("--kv-heads", type=int, default=1)
     parser.add_argument("--mask-token", type=int, default=0, help="P-EAGLE's, of the model's tokens")
+    parser.add_argument("--begin-with", type=pathlib.Path,
+                        help="a folder of EAGLE-3 or P-EAGLE heads, of the same sizes, to go on from")
     parser.add_argument("--texts-a-batch", type=int, default=4)
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=1)
@@ -111,14 +113,22 @@ def main():
     torch.set_num_threads(arguments.threads)
     target = Target(arguments.model)
     texts = read_texts(arguments.texts)
-    vocabulary, share = choose_vocabulary(texts, arguments.draft_vocabulary)
-    print(f"{len(vocabulary)} draft tokens, {100 * share:.1f} % of the text", flush=True)
+    begin = None
+    if arguments.begin_with is not None:
+        begin = load_file(arguments.begin_with / "model.safetensors")
+        vocabulary = begin["d2t"] + torch.arange(len(begin["d2t"]))
+    else:
+        vocabulary, share = choose_vocabulary(texts, arguments.draft_vocabulary)
+        print(f"{len(vocabulary)} draft tokens, {100 * share:.1f} % of the text", flush=True)
     if arguments.kind == "medusa":
         arguments.layers = [target.config.num_hidden_layers]
-    examples = Examples(target, texts, arguments.layers, vocabulary, arguments.texts_a_batch,
-                        arguments.reading_minutes)
+    with torch.autocast("cpu", torch.bfloat16):
+        examples = Examples(target, texts, arguments.layers, vocabulary, arguments.texts_a_batch,
+                            arguments.reading_minutes)
     print(f"{examples.tokens} tokens were read", flush=True)
     heads = make_heads(target, arguments, vocabulary)
+    if begin is not None:
+        heads.begin_as(begin)
     tokens = train(heads, examples, arguments)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     (arguments.folder / "config.json").write_text(

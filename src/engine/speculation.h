@@ -121,7 +121,7 @@ class Speculation final : public KnownMasks {
   core::PieceThreads* threads_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
   DraftGate gate_;
-  DraftGate gate_ahead_;  // that is told of a pass to come
+  DraftGate gate_ahead_;          // that is told of a pass to come
   DrawingStage* draw_ = nullptr;  // that checks guesses; null: what is chosen does
   std::vector<int32_t> end_ids_;
   int32_t vocab_size_;

@@ -97,6 +97,14 @@ class Training(unittest.TestCase):
         self.steps_of(heads,
                       lambda tokens, features: form.parallel(tokens, features, STEPS, MASK))
 
+    def test_heads_go_on_from_a_folder(self):
+        for mask in (None, MASK):
+            first = jitter(eagle.Eagle(self.target, SIZES, [1, 4], self.vocabulary, mask))
+            again = eagle.Eagle(self.target, SIZES, [1, 4], self.vocabulary, mask)
+            again.begin_as(first.tensors())
+            for name, tensor in first.tensors().items():
+                self.assertTrue(torch.equal(tensor, again.tensors()[name]), name)
+
     def test_medusa(self):
         heads = jitter(medusa.Medusa(self.target, 3, self.vocabulary))
         stored = {name: tensor.float() for name, tensor in heads.tensors().items()}
