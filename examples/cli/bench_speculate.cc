@@ -351,8 +351,8 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
               "behind an end of text")
           ->delimiter(',')
           ->check(CLI::Range(1, vitrine::kMaxDrafts - 1));
-  for (const char* other :
-       {"--candidates", "--head-layers", "--draft-max", "--draft-costs", "--select", "--cost"}) {
+  for (const char* other : {"--candidates", "--head-layers", "--probe-layers", "--draft-max",
+                            "--draft-tree", "--draft-costs", "--select", "--cost"}) {
     right_runs->excludes(speculate->get_option(other));
   }
   speculate->add_flag("--json", arguments->json, "one JSON object instead of a table");

@@ -90,7 +90,7 @@ struct EngineOptions {
   /// True makes a sampler's choice on `device`, so that ids come back and no logits
   /// (SamplerPipeline::has_device_form; not in naive mode): by tensor operations on the reference
   /// path, by a kernel of the step's graph on CUDA's fused path. False leaves out the memory that
-  /// this path gives to it when it is loaded (about 70 KB a sequence with 152,000 tokens). Not set:
+  /// this path gives to it when loaded (70 KB a row, of max_sequences + 64, at 152,000 ids). Unset:
   /// everywhere but on the CPU, whose fused path has its logits on the host.
   std::optional<bool> sample_on_device = {};
   bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler

@@ -24,7 +24,7 @@ void Generation::Impl::begin_speculation() {
                                   ends,
                                   stepper_.options().feature_layers,
                                   sequence_.id(),
-                                  engine::runs_draft_trees(stepper_)};
+                                  engine::runs_draft_trees(stepper_, guide_.has_value())};
   answer.sampler = &sampler_;
   if (Engine* const own = engine::engine_of(stepper_)) {
     answer.engine = &engine::EngineAccess::occupant(*own);

@@ -21,6 +21,9 @@ using engine::MtpText;
 // Pairs that wait for a pass of their own, unless guesses are asked for.
 constexpr int64_t kMostWaiting = 64;
 constexpr int kStepTokens = 512;
+// Each waits for what the one before it gave, so that of the last one so many times kMostWaiting
+// pairs come together, in one step.
+constexpr int kMostLayers = kStepTokens / static_cast<int>(kMostWaiting) - 1;
 
 class MtpDrafter final : public Drafter {
  public:
@@ -41,7 +44,8 @@ class MtpDrafter final : public Drafter {
     options.keep_hidden_state = feeds_normed_;
     options.audit_mode = AuditMode::kNone;
     engine::LoadRequest request;
-    for (int layer = 0; layer < model::num_draft_layers(config); ++layer) {
+    const int num_layers = std::min(model::num_draft_layers(config), kMostLayers);
+    for (int layer = 0; layer < num_layers; ++layer) {
       request.draft_layer = layer;
       engines_.push_back(engine::EngineAccess::load(path, options, request));
     }

@@ -100,6 +100,8 @@ class StepRunner final : private Meanwhile {
   Executor& executor() { return *executor_; }
   /// Whether drafts may be a tree.
   bool runs_trees() const { return executor_->runs_trees(); }
+  /// Whether a sampler's stages may choose on the device.
+  bool samples_on_device() const { return samples_on_device_; }
   int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
 
  private:

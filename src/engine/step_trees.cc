@@ -12,9 +12,12 @@ Engine* engine_of(Stepper& stepper) {
   return model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
 }
 
-bool runs_draft_trees(Stepper& stepper) {
+bool runs_draft_trees(Stepper& stepper, bool is_constrained) {
   Engine* const engine = engine_of(stepper);
-  return engine != nullptr && EngineAccess::runner(*engine).runs_trees();
+  if (engine == nullptr) return false;
+  const StepRunner& runner = EngineAccess::runner(*engine);
+  // The masks of a tree are the host's to choose under, and those of passes without the device's.
+  return runner.runs_trees() && !(is_constrained && runner.samples_on_device());
 }
 
 void StepRunner::check_trees(std::span<const StepInput> inputs) const {

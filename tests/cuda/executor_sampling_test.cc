@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choices in the step's graph, on the emulator or a GPU, against the host's sampler over the CPU's
 // logits.
+#include "engine/device_joint.h"
 #include "kernels/cuda/sample/sample.h"
 #include "tests/cuda/executor_fixture.h"
 
@@ -116,7 +117,9 @@ TEST(CudaExecutorSampling, AStepReadsNoLogitsBackAndRunsTheSameKernelsWithAuditO
 }
 
 TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
-  const ModelUnderTest model(oracle_folder("llama"));  // of 4 sequences
+  ModelUnderTest model(oracle_folder("llama"));
+  constexpr int kRoom = 4 + engine::kDraftRows;  // rows of 4 sequences and of their guesses
+  model.options.max_step_tokens = model.options.max_logit_rows = kRoom + 4;
   Traffic traffic;
   const auto device = make_on_device(model, traffic);
   DeviceSamplerSteps full, small, late;
@@ -127,12 +130,14 @@ TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
   for (DeviceSamplerSteps* steps : {&full, &small, &late}) {
     steps->add(DeviceSamplerStep::Kind::kGreedy);
   }
-  const DeviceSamplerSteps* rows[] = {&full, &full, &late, nullptr, &full, &full, &full, &small};
+  std::vector<const DeviceSamplerSteps*> rows = {&late, nullptr};
+  rows.insert(rows.end(), kRoom + 1, &full);
+  rows.push_back(&small);
   EXPECT_FALSE(device->keep_choosable(rows));
-  EXPECT_EQ(rows[2], nullptr) << "divided first";
-  EXPECT_EQ(rows[5], &full);
-  EXPECT_EQ(rows[6], nullptr) << "no room";
-  EXPECT_EQ(rows[7], &small);
+  EXPECT_EQ(rows[0], nullptr) << "divided first";
+  EXPECT_EQ(rows[kRoom + 1], &full);
+  EXPECT_EQ(rows[kRoom + 2], nullptr) << "no room";
+  EXPECT_EQ(rows[kRoom + 3], &small);
   EXPECT_TRUE(device->keep_choosable(rows));
 }
 
