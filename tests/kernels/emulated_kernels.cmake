@@ -15,10 +15,11 @@ set_source_files_properties(${emulated_sources} ${emulated_dispatch} PROPERTIES
   OBJECT_DEPENDS "${emulation}")
 
 # Objects, so that they are linked in place of the ones of their names in vitrine_kernels_cpu, which
-# gives the rest. -O1: they have many instances of large templates, and with -O3 take minutes each.
+# gives the rest. -O2: they have many instances of large templates, and with -O3 take minutes each;
+# with -O1 GCC 12 gets products of three and four rows wrong whose weights are fetched ahead.
 add_library(vitrine_kernels_cpu_emulated OBJECT ${emulated_sources} ${emulated_dispatch})
 target_compile_options(vitrine_kernels_cpu_emulated PRIVATE
-  -O1 -ffp-contract=off -fno-math-errno -include "${emulation}" -w -Wno-psabi)
+  -O2 -ffp-contract=off -fno-math-errno -include "${emulation}" -w -Wno-psabi)
 target_compile_definitions(vitrine_kernels_cpu_emulated PRIVATE VITRINE_KERNELS_X86=1)
 target_compile_features(vitrine_kernels_cpu_emulated PRIVATE cxx_std_20)
 target_include_directories(vitrine_kernels_cpu_emulated PRIVATE "${PROJECT_SOURCE_DIR}")
