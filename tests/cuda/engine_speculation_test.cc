@@ -224,6 +224,7 @@ TEST(CudaSpeculation, StandsBesideAnswersWithout) {
   options[0].speculation = {.drafter = &often, .max_drafts = 3};
   options[2].speculation = {.drafter = &seldom, .max_drafts = 2};
   std::vector<Generation> answers;
+  answers.reserve(options.size());
   for (const GenerateOptions& one : options) answers.emplace_back(*engine, prompt, one);
   const OneReadbackAStep counted(*engine);
   EXPECT_EQ(answer_together(*engine, answers, 4, 4), 16) << "as long as the one without takes";
@@ -266,7 +267,7 @@ int64_t bytes_of_a_step(const SamplerOptions& sampler, const char* regex = nullp
 
 // Rows of drafts are chosen where their logits are, and penalties see the drafts before them.
 TEST(CudaSpeculation, IsCheckedWhereTheLogitsAre) {
-  const int64_t row = 256 * 4;
+  const int64_t row = int64_t{256} * 4;
   for (const char* name : {"greedy", "drawn", "filters", "penalties", "greedy penalties"}) {
     for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
       EXPECT_LE(bytes_of_a_step(sampler_named(name), regex), 8 * 4 + 5 * 16) << name;
