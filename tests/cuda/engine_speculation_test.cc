@@ -156,12 +156,7 @@ TEST(CudaSpeculation, OfDraftersThatLookUpTheTextIsRight) {
 
 // The joint of a row of guesses is made and sampled on the device, as of the one row without.
 TEST(CudaSpeculation, OfAFederationChangesNothing) {
-  FederationSpec spec;
-  spec.path = "federation.json";
-  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
-                      {"dense", oracle_folder("llama"), ""}};
-  spec.combiner.weights = {0.4, 0.6};
-  const auto federation = Federation::load(spec, guessing_options());
+  const auto federation = Federation::load(two_specialists(), guessing_options());
   const TokenTable table = byte_table(*federation);
   for (const bool is_constrained : {false, true}) {
     AskedAnswer asked = ask(*federation, "penalties", sampler_named("penalties"), 9, 12);

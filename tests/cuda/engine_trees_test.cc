@@ -3,6 +3,7 @@
 // chain on the same device, and answers are those without.
 #include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
+#include "tests/engine/draft_tree_rows.h"
 #include "tests/engine/tree_oracle.h"
 
 namespace vitrine::testing {
@@ -34,12 +35,9 @@ double expect_same_with_trees(Engine& engine, const AskedAnswer& asked) {
   double longest = 0;
   for (const double probability : {0.4, 1.0}) {
     TreeOracle oracle(plain.result.tokens, probability, engine.summary().vocab_size);
-    const ToldAnswer found =
-        make_answer(engine, asked, {.drafter = &oracle, .max_drafts = 9, .max_depth = 4});
-    expect_same_answer(plain, found);
-    EXPECT_EQ(found.result.speculation.problem, "");
+    const SpeculationCounts counts = expect_same_by_oracle(engine, asked, plain, oracle, 9, 4);
     EXPECT_GT(oracle.trees, 0);
-    longest = std::max(longest, found.result.speculation.mean_acceptance_length());
+    longest = std::max(longest, counts.mean_acceptance_length());
   }
   EXPECT_EQ(engine.kv_blocks().first, free);
   return longest;
@@ -88,49 +86,23 @@ TEST_P(CudaTreeSteps, GiveEachNodeTheBitsOfItsChain) {
   const VariantFolder model(GetParam().variant);
   const auto engine = Engine::load(model.path(), options);
   const int32_t vocab = engine->summary().vocab_size;
-  const auto row = [](const StepOutput& output) {
-    return std::vector<float>(output.logits.begin(), output.logits.end());
-  };
   std::mt19937 random(5);
   for (const int past : {3, 61, 64}) {
     const std::vector<int32_t> prompt = prompt_ids(past, vocab);
     const SequenceId base = engine->create_sequence();
     Rows none;
     feed(*engine, base, prompt, 0, prompt.size(), 16, none, StepInput::Rows::kNone);
-    // Known tokens, then drafts behind random ones before them.
-    const int32_t known = 1 + past % 3, drafts = 12;
-    std::vector<int32_t> tokens, parents;
-    for (int32_t i = 0; i < known + drafts; ++i) {
-      tokens.push_back((7 * i + past) % vocab);
-      if (i < known) continue;
-      const int32_t first = known - 1;
-      parents.push_back(first + static_cast<int32_t>(random() % static_cast<uint32_t>(i - first)));
-    }
+    const TreeTokens tree(past, 12, vocab, random);
     const SequenceId sequence = engine->fork(base);
-    StepInput input{.sequence = sequence, .tokens = tokens};
-    input.num_drafts = drafts;
-    input.draft_parents = parents;
     const uint64_t readbacks = engine->readback_count();
     const int64_t steps = steps_started();
-    const auto outputs = engine->step({{input}});
+    const auto outputs = engine->step({{tree.input(sequence)}});
     EXPECT_EQ(engine->readback_count() - readbacks, 1U);
     EXPECT_EQ(steps_started() - steps, 1);
-    ASSERT_EQ(std::ssize(outputs), drafts + 1);
-    std::vector<std::vector<float>> rows;
-    for (const StepOutput& output : outputs) rows.push_back(row(output));
+    const auto rows = logits_of(outputs);
     engine->release(sequence);
-    for (int32_t node = known - 1; node < known + drafts; ++node) {
-      std::vector<int32_t> chain;
-      for (int32_t at = node; at >= 0;
-           at = at < known ? at - 1 : parents[static_cast<size_t>(at - known)]) {
-        chain.insert(chain.begin(), tokens[static_cast<size_t>(at)]);
-      }
-      const SequenceId own = engine->fork(base);
-      const auto expected = engine->step({{StepInput{.sequence = own, .tokens = chain}}});
-      EXPECT_EQ(row(expected[0]), rows[static_cast<size_t>(node - known + 1)])
-          << past << " positions before, node " << node;
-      engine->release(own);
-    }
+    SCOPED_TRACE(std::to_string(past) + " positions before");
+    expect_rows_of_chains(*engine, base, tree, rows);
     engine->release(base);
   }
 }

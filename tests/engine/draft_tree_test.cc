@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drafts that are a tree: each sees what it stands behind and nothing else, and the answer is the
 // one without.
+#include "tests/engine/draft_tree_rows.h"
 #include "tests/engine/tree_oracle.h"
 #include "vitrine/federation_engine.h"
 
@@ -45,12 +46,8 @@ double expect_same_with_trees(Stepper& stepper, const AskedAnswer& asked) {
       SCOPED_TRACE(std::to_string(drafts) + " drafts, each right with " +
                    std::to_string(probability));
       TreeOracle oracle(plain.result.tokens, probability, stepper.summary().vocab_size);
-      const ToldAnswer found = make_answer(
-          stepper, asked, {.drafter = &oracle, .max_drafts = drafts, .max_depth = depth});
-      expect_same_answer(plain, found);
-      const SpeculationCounts& counts = found.result.speculation;
-      EXPECT_EQ(counts.problem, "");
-      EXPECT_EQ(oracle.num_texts(), 0U);
+      const SpeculationCounts counts =
+          expect_same_by_oracle(stepper, asked, plain, oracle, drafts, depth);
       EXPECT_GT(oracle.trees, 0);
       longest = std::max(longest, counts.mean_acceptance_length());
     }
@@ -114,12 +111,7 @@ TEST(DraftTree, ChangesNothingWithAttribution) {
 }
 
 /// Whose rows of logits have the bits of a chain through each node.
-class DraftTreeStepTest : public ::testing::TestWithParam<std::string> {
- protected:
-  static std::vector<float> row(const StepOutput& output) {
-    return {output.logits.begin(), output.logits.end()};
-  }
-};
+class DraftTreeStepTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DraftTreeStepTest, GivesEachNodeTheBitsOfItsChain) {
   for (const char* codec : {"f32", "i16"}) {
@@ -141,38 +133,13 @@ TEST_P(DraftTreeStepTest, GivesEachNodeTheBitsOfItsChain) {
         fed.rows = StepInput::Rows::kNone;
         engine->step({{fed}});
       }
-      // Known tokens, then drafts behind random ones before them.
-      const int32_t known = 1 + past % 3, drafts = 23;
-      std::vector<int32_t> tokens, parents, positions;
-      for (int32_t i = 0; i < known + drafts; ++i) {
-        tokens.push_back((7 * i + past) % vocab);
-        if (i < known) continue;
-        const int32_t first = known - 1;
-        parents.push_back(first +
-                          static_cast<int32_t>(random() % static_cast<uint32_t>(i - first)));
-      }
+      const TreeTokens tree(past, 23, vocab, random);
       const SequenceId sequence = engine->fork(base);
-      StepInput input{.sequence = sequence, .tokens = tokens};
-      input.num_drafts = drafts;
-      input.draft_parents = parents;
-      const auto outputs = engine->step({{input}});
-      ASSERT_EQ(std::ssize(outputs), drafts + 1);
-      std::vector<std::vector<float>> rows;
-      for (const StepOutput& output : outputs) rows.push_back(row(output));
-      EXPECT_GE(engine->length(sequence), past + known);
+      const auto rows = logits_of(engine->step({{tree.input(sequence)}}));
+      EXPECT_GE(engine->length(sequence), past + tree.known);
       engine->release(sequence);
-      for (int32_t node = known - 1; node < known + drafts; ++node) {
-        std::vector<int32_t> chain;
-        for (int32_t at = node; at >= 0;
-             at = at < known ? at - 1 : parents[static_cast<size_t>(at - known)]) {
-          chain.insert(chain.begin(), tokens[static_cast<size_t>(at)]);
-        }
-        const SequenceId own = engine->fork(base);
-        const auto expected = engine->step({{StepInput{.sequence = own, .tokens = chain}}});
-        EXPECT_EQ(row(expected[0]), rows[static_cast<size_t>(node - known + 1)])
-            << codec << ", " << past << " positions before, node " << node;
-        engine->release(own);
-      }
+      SCOPED_TRACE(std::string(codec) + ", " + std::to_string(past) + " positions before");
+      expect_rows_of_chains(*engine, base, tree, rows);
       engine->release(base);
     }
   }
@@ -240,12 +207,7 @@ TEST(DraftTree, IsRefusedWhereItCannotRun) {
   };
   EngineOptions options = tree_options();
   expect_refused(*Engine::load(oracle_folder("qwen3_next"), options), "chain of drafts");
-  FederationSpec spec;
-  spec.path = "federation.json";
-  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
-                      {"dense", oracle_folder("llama"), ""}};
-  spec.combiner.weights = {0.4, 0.6};
-  expect_refused(*Federation::load(spec, options), "draft_parents");
+  expect_refused(*Federation::load(two_specialists(), options), "draft_parents");
 }
 
 TEST(DraftTree, OfAnAnswerIsAChainWhereItCannotRun) {
@@ -253,21 +215,13 @@ TEST(DraftTree, OfAnAnswerIsAChainWhereItCannotRun) {
     const AskedAnswer asked = ask(stepper, "drawn", all_samplers()[1].second);
     const ToldAnswer plain = make_answer(stepper, asked);
     TreeOracle oracle(plain.result.tokens, 0.7, stepper.summary().vocab_size);
-    const ToldAnswer found =
-        make_answer(stepper, asked, {.drafter = &oracle, .max_drafts = 6, .max_depth = 3});
-    expect_same_answer(plain, found);
-    EXPECT_EQ(found.result.speculation.problem, "");
+    const SpeculationCounts counts = expect_same_by_oracle(stepper, asked, plain, oracle, 6, 3);
     EXPECT_EQ(oracle.trees, 0);
-    EXPECT_GT(found.result.speculation.num_accepted_draft_tokens, 10);
+    EXPECT_GT(counts.num_accepted_draft_tokens, 10);
   };
   const EngineOptions options = tree_options();
   expect_chains(*Engine::load(oracle_folder("qwen3_next"), options));
-  FederationSpec spec;
-  spec.path = "federation.json";
-  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
-                      {"dense", oracle_folder("llama"), ""}};
-  spec.combiner.weights = {0.4, 0.6};
-  expect_chains(*Federation::load(spec, options));
+  expect_chains(*Federation::load(two_specialists(), options));
 }
 
 /// Keeps what it is shown of the residual stream.

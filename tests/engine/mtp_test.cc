@@ -108,6 +108,16 @@ AskedAnswer ask(const SamplerOptions& sampler) {
   return asked;
 }
 
+// The answer again, guessed by the drafter. Returns what the guesses came to.
+SpeculationCounts expect_same_with(Drafter& drafter, Engine& engine, const AskedAnswer& asked,
+                                   const ToldAnswer& plain, int32_t drafts) {
+  const ToldAnswer found = make_answer(engine, asked, {.drafter = &drafter, .max_drafts = drafts});
+  expect_same_answer(plain, found);
+  EXPECT_EQ(found.result.speculation.problem, "");
+  EXPECT_GT(found.result.speculation.num_draft_tokens, 20);
+  return found.result.speculation;
+}
+
 TEST(Mtp, AnswersAreThoseWithout) {
   for (const MtpModel& model : mtp_models()) {
     for (const bool is_simple : {false, true}) {
@@ -120,12 +130,7 @@ TEST(Mtp, AnswersAreThoseWithout) {
         SCOPED_TRACE(name);
         const AskedAnswer asked = ask(sampler);
         const ToldAnswer plain = make_answer(*engine, asked);
-        const ToldAnswer found =
-            make_answer(*engine, asked, {.drafter = drafter.get(), .max_drafts = 5});
-        expect_same_answer(plain, found);
-        const SpeculationCounts& counts = found.result.speculation;
-        EXPECT_EQ(counts.problem, "");
-        EXPECT_GT(counts.num_draft_tokens, 20);
+        const SpeculationCounts counts = expect_same_with(*drafter, *engine, asked, plain, 5);
         if (!is_simple || name != "greedy") continue;
         EXPECT_EQ(counts.num_accepted_draft_tokens, counts.num_draft_tokens);
         EXPECT_GT(counts.mean_acceptance_length(), 4.0);
@@ -146,12 +151,8 @@ TEST(Mtp, OfSeveralLayersAnswersAreThoseWithout) {
         const AskedAnswer asked = ask(sampler);
         const ToldAnswer plain = make_answer(*engine, asked);
         for (const int drafts : {1, 2, 5}) {
-          const ToldAnswer found =
-              make_answer(*engine, asked, {.drafter = drafter.get(), .max_drafts = drafts});
-          expect_same_answer(plain, found);
-          const SpeculationCounts& counts = found.result.speculation;
-          EXPECT_EQ(counts.problem, "");
-          EXPECT_GT(counts.num_draft_tokens, 20);
+          const SpeculationCounts counts =
+              expect_same_with(*drafter, *engine, asked, plain, drafts);
           if (!is_simple || name != "greedy") continue;
           EXPECT_EQ(counts.num_accepted_draft_tokens, counts.num_draft_tokens);
         }

@@ -13,6 +13,7 @@
 #include "vitrine/audit.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/constrain.h"
+#include "vitrine/federation_engine.h"
 
 namespace vitrine::testing {
 
@@ -247,6 +248,16 @@ inline std::vector<std::pair<std::string, SamplerOptions>> all_samplers() {
       [](SamplerOptions& o) { o.temperature = 0, o.repetition_penalty = 1.2F; });
   add("mirostat", [](SamplerOptions& o) { o.mirostat = 2; });
   return all;
+}
+
+/// A federation of two checkpoints.
+inline FederationSpec two_specialists() {
+  FederationSpec spec;
+  spec.path = "federation.json";
+  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
+                      {"dense", oracle_folder("llama"), ""}};
+  spec.combiner.weights = {0.4, 0.6};
+  return spec;
 }
 
 }  // namespace vitrine::testing

@@ -146,13 +146,8 @@ TEST(Speculation, OfSeveralAnswersAsksADrafterOnceAPass) {
 }
 
 TEST(Speculation, OfAFederationChangesNothing) {
-  FederationSpec spec;
-  spec.path = "federation.json";
-  spec.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
-                      {"dense", oracle_folder("llama"), ""}};
-  spec.combiner.weights = {0.4, 0.6};
   EngineOptions options = speculation_options(96);
-  const auto federation = Federation::load(spec, options);
+  const auto federation = Federation::load(two_specialists(), options);
   for (const auto& [name, sampler] : all_samplers()) {
     EXPECT_GT(expect_same_however_guessed(*federation, ask(*federation, name, sampler, 40), {6}),
               0);

@@ -84,6 +84,18 @@ class TreeOracle final : public OracleDrafter {
   int tries_ = 0;
 };
 
+/// The answer again, guessed by the oracle. Returns what the guesses came to.
+inline SpeculationCounts expect_same_by_oracle(Stepper& stepper, const AskedAnswer& asked,
+                                               const ToldAnswer& plain, TreeOracle& oracle,
+                                               int32_t drafts, int32_t depth) {
+  const ToldAnswer found =
+      make_answer(stepper, asked, {.drafter = &oracle, .max_drafts = drafts, .max_depth = depth});
+  expect_same_answer(plain, found);
+  EXPECT_EQ(found.result.speculation.problem, "");
+  EXPECT_EQ(oracle.num_texts(), 0U);
+  return found.result.speculation;
+}
+
 /// What guesses of an answer came to, in all its runs.
 struct GuessedRuns {
   int64_t accepted = 0, passes = 0, trees = 0;  // trees: that a pass checked
@@ -103,12 +115,8 @@ inline StopReason expect_same_in_any_shape(Stepper& stepper, const AskedAnswer& 
       SCOPED_TRACE(std::to_string(drafts) + " drafts, depth " + std::to_string(depth) +
                    ", each right with " + std::to_string(probability));
       TreeOracle oracle(plain.result.tokens, probability, stepper.summary().vocab_size);
-      const ToldAnswer found = make_answer(
-          stepper, asked, {.drafter = &oracle, .max_drafts = drafts, .max_depth = depth});
-      expect_same_answer(plain, found);
-      const SpeculationCounts& counts = found.result.speculation;
-      EXPECT_EQ(counts.problem, "");
-      EXPECT_EQ(oracle.num_texts(), 0U);
+      const SpeculationCounts counts =
+          expect_same_by_oracle(stepper, asked, plain, oracle, drafts, depth);
       runs.accepted += counts.num_accepted_draft_tokens;
       runs.passes += counts.num_passes;
       runs.trees += oracle.checked_trees;
