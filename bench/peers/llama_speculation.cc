@@ -55,7 +55,7 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   Answer answer(const std::string& mode, int max_tokens) {
-    // As their example does it: each answer has a drafter of its own.
+    // Each answer has a drafter of its own, as in their example.
     common_params_speculative params;
     common_speculative_ptr drafter;
     if (mode != "plain") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which branches of drafts see a token, as the kernel that writes keys and values reads it.
+// This says which branches of drafts see a token, as the kernel that writes keys and values reads
+// it.
 #pragma once
 
 #include <cstdint>

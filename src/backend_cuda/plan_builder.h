@@ -69,8 +69,8 @@ inline bool has_joint(const StepShape& shape) { return shape.joints > 0; }
 inline bool has_no_joint(const StepShape& shape) { return shape.joints == 0; }
 inline bool has_sampled_joint(const StepShape& shape) { return shape.joints > 0 && shape.samples; }
 
-/// Where the storage blocks of keys and values lie: a plane of each layer's keys, then one of its
-/// values.
+/// Says where the storage blocks of keys and values lie: a plane of each layer's keys, then one of
+/// its values.
 struct KvPlanes {
   std::byte* first = nullptr;
   size_t stride = 0;  // bytes from plane to plane

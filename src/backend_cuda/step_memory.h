@@ -154,7 +154,7 @@ class StepBuffers {
   // Of so many rows of a joint: choices, records, values.
   int64_t joint_record_words(int32_t joints) const;
   int64_t words_before_tables(const StepShape& shape) const;
-  // Of the most inputs, without a joint.
+  // Has the most inputs, and no joint.
   StepShape largest_shape() const {
     StepShape shape{max_tokens_, max_rows_, 1};
     shape.samples = samples_;

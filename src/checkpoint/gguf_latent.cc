@@ -13,7 +13,7 @@ bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metad
   const bool has_sigmoid = !architecture.correction.empty();
   const int64_t gating = metadata.integer(prefix + "expert_gating_func", 0, 100).value_or(0);
   if (gating != 0) return has_sigmoid == (gating == 2);
-  // Of files without the key, those that correct scores are not DeepSeek-V2's.
+  // Files without the key are DeepSeek-V2's, unless they correct scores.
   const bool has_correction = std::ranges::any_of(
       tensors, [](const TensorInfo& info) { return info.name.ends_with(".exp_probs_b.bias"); });
   return has_sigmoid == has_correction;

@@ -7,8 +7,19 @@
 #include "engine/logprobs.h"
 #include "engine/step_runner.h"
 #include "engine/worker_pool.h"
+#include "vitrine/model.h"
 
 namespace vitrine {
+
+namespace {
+
+/// The engine that it is or holds; null: it is a federation, or a stepper of the host's.
+Engine* engine_of(Stepper& stepper) {
+  auto* const model = dynamic_cast<Model*>(&stepper);
+  return model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
+}
+
+}  // namespace
 
 void Generation::Impl::begin_speculation() {
   // Nothing follows them under a constraint; else what the host says.
@@ -17,18 +28,16 @@ void Generation::Impl::begin_speculation() {
     ends = stepper_.summary().eos_token_ids;
     ends.insert(ends.end(), options_.stop_token_ids.begin(), options_.stop_token_ids.end());
   }
-  engine::SpeculatedAnswer answer{stepper_.tokens(sequence_.id()),
-                                  prompt_,
-                                  room_,
-                                  stepper_.summary().vocab_size,
-                                  ends,
-                                  stepper_.options().feature_layers,
-                                  sequence_.id(),
-                                  engine::runs_draft_trees(stepper_, guide_.has_value())};
+  engine::SpeculatedAnswer answer{
+      stepper_.tokens(sequence_.id()),   prompt_,       room_, stepper_.summary().vocab_size, ends,
+      stepper_.options().feature_layers, sequence_.id()};
   answer.sampler = &sampler_;
-  if (Engine* const own = engine::engine_of(stepper_)) {
+  if (Engine* const own = engine_of(stepper_)) {
+    engine::StepRunner& runner = engine::EngineAccess::runner(*own);
+    // Under the masks of a tree the host chooses, whose last bits are not those of a device.
+    answer.runs_trees = runner.runs_trees() && !(guide_ && runner.samples_on_device());
     answer.engine = &engine::EngineAccess::occupant(*own);
-    answer.threads = engine::EngineAccess::runner(*own).executor().workers();
+    answer.threads = runner.executor().workers();
   }
   speculation_.emplace(options_.speculation, answer);
 }

@@ -34,12 +34,6 @@ struct SpeculatedAnswer {
   const SamplerPipeline* sampler = nullptr;  // that chooses its tokens
 };
 
-/// The engine that it is or holds; null: it is a federation, or a stepper of the host's.
-Engine* engine_of(Stepper& stepper);
-/// Whether steps of it take drafts in a tree, in an answer with or without a constraint. Of a
-/// Stepper that is no engine of Vitrine's it is not known.
-bool runs_draft_trees(Stepper& stepper, bool is_constrained);
-
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
 class Speculation final : public KnownMasks {
  public:

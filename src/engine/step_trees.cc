@@ -1,24 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a step: drafts that are a tree, and which of them stay.
 #include "audit/pass_record.h"
-#include "engine/speculation.h"
 #include "engine/step_runner.h"
-#include "vitrine/model.h"
 
 namespace vitrine::engine {
-
-Engine* engine_of(Stepper& stepper) {
-  auto* const model = dynamic_cast<Model*>(&stepper);
-  return model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
-}
-
-bool runs_draft_trees(Stepper& stepper, bool is_constrained) {
-  Engine* const engine = engine_of(stepper);
-  if (engine == nullptr) return false;
-  const StepRunner& runner = EngineAccess::runner(*engine);
-  // The masks of a tree are the host's to choose under, and those of passes without the device's.
-  return runner.runs_trees() && !(is_constrained && runner.samples_on_device());
-}
 
 void StepRunner::check_trees(std::span<const StepInput> inputs) const {
   int64_t branches = 0;

@@ -35,12 +35,12 @@ class NgramDrafter final : public Drafter {
         return std::pair(-match.length, -match.next);
       });
       if (proposal.parents.empty()) {
-        proposal.count = matches.empty() ? 0 : guess(index, matches.front().next, proposal.tokens);
+        if (!matches.empty()) guess(index, matches.front().next, proposal.tokens);
+        proposal.count = matches.empty() ? 0 : static_cast<int32_t>(proposal.tokens.size());
         continue;
       }
+      path_.resize(static_cast<size_t>(core::chain_room(proposal)));
       for (const TokenIndex::Match& match : matches) {
-        const auto most = static_cast<size_t>(core::chain_room(proposal));
-        path_.resize(most);
         guess(index, match.next, path_);
         add_path(path_, proposal);
       }
@@ -50,15 +50,14 @@ class NgramDrafter final : public Drafter {
  private:
   static constexpr size_t kMaxPlaces = 16;
 
-  // What follows `place`, as many as there is room for. Returns how many.
-  static int32_t guess(const TokenIndex& index, int64_t next, std::span<int32_t> tokens) {
+  // Writes what stands at `next` and behind it, as much as there is room for.
+  static void guess(const TokenIndex& index, int64_t next, std::span<int32_t> tokens) {
     // A piece that reaches into the end of the text goes on with what was just guessed.
     for (size_t i = 0; i < tokens.size(); ++i) {
       const int64_t place = next + static_cast<int64_t>(i);
       tokens[i] = place < index.size() ? index.token(place)
                                        : tokens[static_cast<size_t>(place - index.size())];
     }
-    return static_cast<int32_t>(tokens.size());
   }
 
   // Adds what a tree does not have of these, as long as there is room.
