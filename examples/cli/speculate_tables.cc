@@ -60,7 +60,7 @@ double predicted_speed(const CandidateRuns& runs, const vitrine::PassCosts& cost
   return all > 0 ? static_cast<double>(runs.tokens) / all : 1;
 }
 
-/// Returns what passes of so many tokens are expected to read, over a pass of one: of a layer's
+/// Holds what passes of so many tokens are expected to read, over a pass of one: of a layer's
 /// experts (E / k) (1 - (1 - k / E)^tokens) where its router takes them at random, and of all
 /// weights.
 struct ExpectedReads {
