@@ -10,6 +10,7 @@
 #include "chat_input.h"
 #include "closing_note.h"
 #include "common.h"
+#include "text_file.h"
 
 namespace cli {
 
@@ -35,6 +36,9 @@ void talk(Conversation& conversation, ChatOutput& output, ChatInput& input, bool
 void check(ChatArguments& arguments) {
   std::vector<NamedPath> inputs = arguments.files();
   inputs.emplace_back("--load", arguments.load);
+  std::vector<NamedPath> readers = inputs;
+  readers.emplace_back("the conversation", "-");
+  refuse_shared_input(readers);
   arguments.log.check(inputs);
   arguments.constraint.check();
   if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {

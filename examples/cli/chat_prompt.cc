@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "option_section.h"
+#include "text_file.h"
 
 namespace cli {
 
@@ -40,6 +41,32 @@ std::vector<vitrine::ChatMessage> ChatPromptOptions::first_messages() const {
   return {{"system", system}};
 }
 
+ChatPromptOptions ChatPromptOptions::with_tools(const std::string& tools_json,
+                                                const std::string& place) const {
+  ChatPromptOptions all = *this;
+  if (tools_json.empty()) return all;
+  const std::string given = variables.empty() ? "{}" : variables;
+  auto json = nlohmann::ordered_json::parse(given, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return all;  // the template refuses it
+  if (json.contains("tools")) {
+    refuse(place +
+           "\"tools\" stand in the conversation and in --chat-variables; expected one of them");
+  }
+  json["tools"] = nlohmann::ordered_json::parse(tools_json);
+  all.variables = json.dump();
+  return all;
+}
+
+std::vector<vitrine::ChatMessage> ChatPromptOptions::with_system(
+    const std::vector<vitrine::ChatMessage>& messages, const std::string& place) const {
+  std::vector<vitrine::ChatMessage> all = first_messages();
+  if (!all.empty() && !messages.empty() && messages[0].role == "system") {
+    refuse(place + "the conversation has a system message, and --system is another; expected one");
+  }
+  all.insert(all.end(), messages.begin(), messages.end());
+  return all;
+}
+
 std::string ChatPromptOptions::render(const vitrine::ChatTemplate& chat,
                                       const std::vector<vitrine::ChatMessage>& messages,
                                       bool opens_answer) const {
@@ -72,9 +99,8 @@ vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,
                                          const ChatPromptOptions& options) {
   const std::string config = checkpoint.tokenizer_config_json();
   if (!options.template_file.empty()) {
-    return vitrine::ChatTemplate::parse(
-        vitrine::read_text_file(options.template_file, kMaxTemplateBytes), options.template_file,
-        config);
+    return vitrine::ChatTemplate::parse(read_text_file(options.template_file, kMaxTemplateBytes),
+                                        options.template_file, config);
   }
   std::optional<vitrine::ChatTemplate> chat =
       vitrine::ChatTemplate::from_tokenizer_config(config, checkpoint.tokenizer_config_name());

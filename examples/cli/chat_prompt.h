@@ -25,6 +25,12 @@ struct ChatPromptOptions {
   bool has_system() const { return system_option != nullptr && system_option->count() > 0; }
   /// The system message, where there is one.
   std::vector<vitrine::ChatMessage> first_messages() const;
+  /// These options with a conversation's own tools (a JSON array, or nothing) among the variables;
+  /// `place` begins what is refused.
+  ChatPromptOptions with_tools(const std::string& tools_json, const std::string& place) const;
+  /// These messages behind the system message, where one was given and they have none.
+  std::vector<vitrine::ChatMessage> with_system(const std::vector<vitrine::ChatMessage>& messages,
+                                                const std::string& place) const;
   /// The prompt of these messages, with `opens_answer` up to where the assistant begins. Special
   /// tokens that the text spells become these tokens; none are added.
   std::string render(const vitrine::ChatTemplate& chat,

@@ -53,6 +53,7 @@ constexpr OtherName kOtherNames[] = {
     {"--ubatch-size", "--step-tokens"},
     {"-cnv", "--chat"},
     {"--conversation", "--chat"},
+    {"-np", "--parallel"},
     {"--log-disable", "--quiet"},
 };
 

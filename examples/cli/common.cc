@@ -16,6 +16,7 @@
 
 #include "closing_note.h"
 #include "option_section.h"
+#include "text_file.h"
 #include "vitrine/audit_log.h"
 
 namespace cli {
@@ -124,30 +125,21 @@ int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::
 }
 
 std::string read_text_argument(const std::string& argument) {
-  if (argument != "-") return argument;
-  std::string text;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof(buffer));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      throw Error(ErrorKind::kIo, fmt::format("standard input: {}; expected the prompt there",
-                                              std::strerror(errno)));
-    }
-    if (count == 0) return text;
-    text.append(buffer, static_cast<size_t>(count));
-    if (text.size() > kMaxInputBytes) {
-      refuse(fmt::format("standard input holds more than {}; expected a prompt",
-                         format_bytes(kMaxInputBytes)));
-    }
+  return argument == "-" ? read_text_file(argument, kMaxInputBytes) : argument;
+}
+
+nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
+                                  const std::string& expected) {
+  const std::string text = read_text_file(path, max_bytes);
+  if (nests_deeper_than(text, max_depth)) {
+    refuse(path + ": JSON is nested too deep; expected " + expected);
   }
+  return nlohmann::json::parse(text, nullptr, false);
 }
 
 // Nlohmann's callback could tell the depth, but it makes the parser look through all of a list
 // behind each of its objects.
-nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
-                                  const std::string& expected) {
-  const std::string text = vitrine::read_text_file(path, max_bytes);
+bool nests_deeper_than(std::string_view text, int max_depth) {
   int depth = 0;
   bool is_in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -157,16 +149,17 @@ nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int
     if (is_in_string) continue;
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') --depth;
-    if (depth > max_depth) refuse(path + ": JSON is nested too deep; expected " + expected);
+    if (depth > max_depth) return true;
   }
-  return nlohmann::json::parse(text, nullptr, false);
+  return false;
 }
 
 std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
+  const bool is_there = is_standard_input(path) || std::filesystem::exists(path, error);
+  if (!is_there || std::filesystem::is_directory(path, error)) {
     refuse(fmt::format("ids file '{}' is {}; expected a file with a JSON array of ids", path,
-                       std::filesystem::exists(path, error) ? "not a file" : "not there"));
+                       is_there ? "not a file" : "not there"));
   }
   nlohmann::json json = parse_shallow_json(path, kMaxInputBytes, 4, "an array of ids");
   if (json.is_discarded())

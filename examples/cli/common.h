@@ -115,6 +115,8 @@ void require_output_folder(const std::string& option, const std::string& path);
 /// A file's JSON (discarded where it is none); a bomb of brackets is refused, not followed.
 nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
                                   const std::string& expected);
+/// Whether a JSON text's brackets nest deeper than that, those of its strings not counted.
+bool nests_deeper_than(std::string_view text, int max_depth);
 
 /// Numbers from 0 with `separator` between them, as many as there are; empty where the text is
 /// none.

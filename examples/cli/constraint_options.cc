@@ -271,7 +271,8 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
       pairs.push_back(text_pair(value));
     } else {
       pairs.emplace_back("file", text_of(value));
-      pairs.emplace_back("sha256", vitrine::sha256_of_file(value));
+      pairs.emplace_back(
+          "sha256", vitrine::sha256_of_text(read_text_file(value, kConstraintOptionsMaxFileBytes)));
     }
   };
   if (!json_schema.empty()) {

@@ -237,9 +237,10 @@ ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::Fed
   }
   ScoredTexts texts;
   for (const std::string& path : paths) {
-    texts.ids.push_back(tokenizer.encode(read_text_file(path, kFederateMaxTextBytes), false));
+    const std::string text = read_text_file(path, kFederateMaxTextBytes);
+    texts.ids.push_back(tokenizer.encode(text, false));
     texts.names.push_back(std::filesystem::path(path).filename().string());
-    texts.hashes.push_back(vitrine::sha256_of_file(path));
+    texts.hashes.push_back(vitrine::sha256_of_text(text));
     if (texts.ids.back().size() < 2) {
       refuse(fmt::format("{}: has {} tokens; expected at least 2", path, texts.ids.back().size()));
     }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "batch_answers.h"
 #include "closing_note.h"
 #include "failure_text.h"
 #include "generate_answers.h"
@@ -49,7 +50,8 @@ std::string summary_text(vitrine::Stepper& model, const GenerateArguments& argum
   std::string text = fmt::format(
       "\nspeed       {:.0f} tokens/s ({} tokens, prompt of {} in {:.1f} ms)\n", tokens_per_second,
       result.tokens.size(), result.prompt_tokens, 1000 * result.prefill_seconds);
-  text += "audit cost  " + measure_overhead(model, mode, request.prompt, request.context) + "\n";
+  text +=
+      "audit cost  " + measure_overhead(model, mode, request.prompt().ids, request.context) + "\n";
   text += speculation_text(result.speculation);
   if (mode != vitrine::AuditMode::kNone) text += summary.text(model.summary(), request.tokenizer);
   if (recording.log() != nullptr) text += "log         " + arguments.log.path + "\n";
@@ -79,6 +81,31 @@ int judge(const vitrine::GenerateResult& result, const vitrine::Tokenizer& token
   return 0;
 }
 
+/// Answers several prompts. Returns the exit code.
+int run_batch(vitrine::Stepper& model, const GenerateArguments& arguments,
+              const GenerateRequest& request, Recording& recording) {
+  const BatchResult result = answer_all(model, arguments, request);
+  model.set_audit_sink(nullptr);
+  recording.finish(result.is_cancelled ? "cancelled" : "end of prompts");
+  if (result.lost_output) std::rethrow_exception(result.lost_output);
+  if (const std::string& problem = result.counts.speculation.problem; !problem.empty()) {
+    write_note(problem);
+  }
+  if (result.unfinished > 0) {
+    write_note(
+        fmt::format("{} of {} answers are not what the constraint asks for; \"failure\" in "
+                    "their lines says why",
+                    result.unfinished, result.answers));
+  }
+  write_remark(fmt::format(
+      "{}; seed {}; recorder {}{}{}{}{}", batch_remark(result), arguments.sampling.sampler.seed,
+      arguments.log.mode, arguments.log.note(recording.log()),
+      stream_note(arguments.log.stream, recording.stream()), constraint_note(result.counts),
+      speculation_note(result.counts.speculation)));
+  if (result.is_cancelled) return 128 + interrupt_signal();
+  return result.unfinished > 0 ? 1 : 0;
+}
+
 template <typename Model>
 int run_generate(GenerateArguments arguments) {
   const Clock::time_point started = Clock::now();
@@ -93,6 +120,7 @@ int run_generate(GenerateArguments arguments) {
   if (auto* sink = recording.open(arguments, request, engine->summary()); sink != nullptr) {
     engine->set_audit_sink(sink);
   }
+  if (request.is_batch) return run_batch(*engine, arguments, request, recording);
   AnswerOutput output({.json = arguments.json,
                        .json_lines = arguments.json_lines,
                        .logprobs = arguments.logprobs,
@@ -124,7 +152,7 @@ void add_generate(CLI::App& app, Command& command) {
   const auto arguments = std::make_shared<GenerateArguments>();
   arguments->add_to(*generate, "folder of the model, or a .gguf file", true);
   generate->callback([arguments, &command] {
-    if (!arguments->prompt.is_given()) throw CLI::RequiredError("--prompt");
+    if (!arguments->has_prompt()) throw CLI::RequiredError("--prompt");
     command = [arguments] { return run_generate<vitrine::Engine>(*arguments); };
   });
 }
@@ -135,7 +163,7 @@ void add_federated_generation(CLI::App& federate, Command& command) {
   federate.callback([arguments, &command, &federate] {
     if (!federate.get_subcommands().empty()) return;  // `command` is that one's
     if (arguments->model.empty()) throw CLI::RequiredError("MODEL");
-    if (!arguments->prompt.is_given()) throw CLI::RequiredError("--prompt");
+    if (!arguments->has_prompt()) throw CLI::RequiredError("--prompt");
     command = [arguments] { return run_generate<vitrine::Federation>(*arguments); };
   });
 }

@@ -15,7 +15,7 @@ Answers make_several(vitrine::Stepper& model, const GenerateArguments& arguments
   answers.may_be_cut = true;
   answers.reason = vitrine::stop_reason_name(vitrine::StopReason::kCancelled);
   answers.candidates =
-      generate_candidates(model, request.prompt, request.generation, arguments.n_best,
+      generate_candidates(model, request.prompt().ids, request.generation, arguments.n_best,
                           request.tokenizer, arguments.sampling.stop);
   if (!answers.candidates.empty()) {
     answers.result = answers.candidates.front().result;
@@ -35,14 +35,14 @@ Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
                  const GenerateRequest& request, const AnswerStart& start, AnswerOutput& output) {
   const auto beginning = request.constraint ? request.constraint->fork() : nullptr;
   std::optional<AnswerText> answer(std::in_place, request.tokenizer, arguments.sampling.stop,
-                                   beginning.get(), request.answer_format);
+                                   beginning.get(), request.prompt().format);
   int32_t attempt = 0;
   const auto on_token = [&](const vitrine::TokenEvent& event) {
     if (event.attempt != attempt) {
       attempt = event.attempt;
       output.restart(attempt);
       answer.emplace(request.tokenizer, arguments.sampling.stop, beginning.get(),
-                     request.answer_format);
+                     request.prompt().format);
     }
     const std::string piece = answer->add(event);
     output.add(event, piece, answer->take_reasoning());
@@ -51,7 +51,7 @@ Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
   output.start(start);
   Answers answers;
   vitrine::GenerateResult& result = answers.result;
-  result = vitrine::generate(model, request.prompt, request.generation, on_token);
+  result = vitrine::generate(model, request.prompt().ids, request.generation, on_token);
   const std::string rest = answer->finish();
   if (answer->is_cut_whole()) result.is_complete = true;
   answers.reason = answer->reason(result.reason);
@@ -95,7 +95,7 @@ nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
   if (request.grammar) json["constraint"] = constraint_json(result);
   if (arguments.constraint.lenient)
     json["constraint"]["weakened"] = weakened_json(*request.grammar);
-  if (arguments.chat) json["prompt"] = request.prompt_text;
+  if (request.is_conversation) json["prompt"] = request.prompt().text;
   json["timings"] = {{"load_seconds", load_seconds},
                      {"prefill_seconds", result.prefill_seconds},
                      {"decode_seconds", result.decode_seconds}};

@@ -8,6 +8,7 @@
 
 #include "closing_note.h"
 #include "hidden_states.h"
+#include "text_file.h"
 
 namespace cli {
 
@@ -18,6 +19,29 @@ constexpr int kLogitRows = 32;  // of a pass that scores the prompt
 [[noreturn]] void refuse_empty_prompt() {
   refuse(
       "the prompt is empty; expected text (-p TEXT, -f FILE, or -p - and text on standard input)");
+}
+
+[[noreturn]] void refuse_outside_chat() {
+  refuse(
+      "--system, --chat-template, --chat-variables and --answer-format are for a conversation; "
+      "expected --chat");
+}
+
+/// What is for one answer, where there are several prompts.
+void refuse_options_of_one(const GenerateArguments& arguments) {
+  const std::vector<std::string>& redacted = arguments.log.redact;
+  const std::pair<bool, const char*> of_one[] = {
+      {arguments.json, "--json"},
+      {arguments.json_lines, "--json-lines"},
+      {arguments.summary, "--summary"},
+      {arguments.prompt_logprobs, "--prompt-logprobs"},
+      {arguments.is_several(), "--n-best"},
+      {std::ranges::find(redacted, "prompt") != redacted.end(), "--redact prompt"}};
+  for (const auto& [is_given, name] : of_one) {
+    if (!is_given) continue;
+    refuse(fmt::format(
+        "{} is for one prompt; several are answered with a line of JSON each, without it", name));
+  }
 }
 
 void refuse_counters_of_tokens(const GenerateArguments& arguments) {
@@ -46,6 +70,7 @@ std::string model_of(const std::optional<vitrine::FederationSpec>& spec, const s
 void GenerateArguments::add_to(CLI::App& command, const char* model_help, bool is_required) {
   add_model(command, model, model_help)->required(is_required);
   prompt.add_to(command);
+  prompt_file.add_to(command);
   lengths.add_to(command, "how many tokens at most",
                  "positions that the prompt and the new tokens may take (default: as "
                  "many as they need, with -n -1 at most " +
@@ -83,7 +108,9 @@ void GenerateArguments::add_to(CLI::App& command, const char* model_help, bool i
 
 std::vector<NamedPath> GenerateArguments::inputs() const {
   std::vector<NamedPath> inputs = constraint.files();
-  inputs.insert(inputs.end(), {{"MODEL", model},
+  inputs.insert(inputs.end(), {prompt.input(),
+                               prompt_file.input(),
+                               {"MODEL", model},
                                {"--chat-template", chat_prompt.template_file},
                                {"--chat-variables", chat_prompt.variables}});
   return inputs;
@@ -93,6 +120,7 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
   sampling.resolve();
   if (device.strict) require_private_key("--seal", log.seal);
   std::vector<NamedPath> all = inputs();
+  refuse_shared_input(all);
   const std::vector<NamedPath> of_members = members();
   all.insert(all.end(), of_members.begin(), of_members.end());
   log.check(all);
@@ -102,10 +130,10 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
   if (is_several() && !chat_prompt.format.empty()) {
     refuse("--answer-format takes one answer apart; expected it without --n-best");
   }
-  if (chat_prompt.is_given() && !chat) {
-    refuse(
-        "--system, --chat-template, --chat-variables and --answer-format are for a conversation; "
-        "expected --chat");
+  if (chat_prompt.is_given() && !chat && !prompt_file.is_given()) refuse_outside_chat();
+  if (prompt_file.is_given() && prompt.is_given()) {
+    refuse(fmt::format("{} and {} are both prompts; expected one of them",
+                       prompt_file.input().first, prompt.file ? "--file" : "--prompt"));
   }
   if (json_lines && (json || summary)) {
     refuse("--json-lines, --json and --summary are different outputs; expected one of them");
@@ -136,54 +164,94 @@ GenerateRequest::GenerateRequest(GenerateArguments& arguments, vitrine::EngineOp
   arguments.sampling.take_defaults(checkpoint);
   arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
   arguments.sampling.note_explanation();
-  read_prompt(arguments);
-  const int64_t limit = check_prompt(arguments);
+  read_prompts(arguments);
   generation.max_new_tokens = arguments.lengths.token_limit();
   generation.sampler = arguments.sampling.sampler;
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
   generation.prompt_logprobs = arguments.prompt_logprobs;
   if (engine.keep_logits) generation.logprobs = arguments.logprobs;
   compile_constraint(arguments);
-  size_engine(arguments, limit);
+  size_engine(arguments);
 }
 
-void GenerateRequest::read_prompt(const GenerateArguments& arguments) {
-  prompt_text = arguments.prompt.read();
-  if (prompt_text.empty()) refuse_empty_prompt();
-  if (arguments.chat) {
-    const vitrine::ChatTemplate chat = open_chat_template(checkpoint, arguments.chat_prompt);
-    std::vector<vitrine::ChatMessage> messages = arguments.chat_prompt.first_messages();
-    messages.push_back({"user", prompt_text});
-    prompt_text = arguments.chat_prompt.render(chat, messages);
-    if (prompt_text.empty()) {
-      refuse(
-          "the chat template makes no text of this message; expected the template of a model that "
-          "converses (--chat-template FILE)");
-    }
-    generation.stop_token_ids = vitrine::end_of_turn_ids(tokenizer, chat);
-    if (!arguments.is_several()) {
-      answer_format = arguments.chat_prompt.answer_format(chat, tokenizer, prompt_text,
-                                                          arguments.constraint.is_given());
-    }
+void GenerateRequest::read_prompts(const GenerateArguments& arguments) {
+  const PromptFileOptions& file = arguments.prompt_file;
+  std::vector<GivenPrompt> given;
+  if (file.is_given()) {
+    given = file.read();
+  } else {
+    given.emplace_back().text = arguments.prompt.read();
+    if (given[0].text.empty()) refuse_empty_prompt();
   }
-  // A template writes the tokens around a prompt itself.
-  prompt = tokenizer.encode(prompt_text, !arguments.chat);
+  is_batch = !file.prompts.empty() || given.size() > 1;
+  if (is_batch) refuse_options_of_one(arguments);
+  for (GivenPrompt& one : given) {
+    if (arguments.chat && !one.is_conversation()) one.messages.push_back({"user", one.text});
+    if (one.is_conversation() == given[0].is_conversation()) continue;
+    refuse(fmt::format(
+        "{}a prompt beside conversations; expected either, or --chat, by which a prompt "
+        "is a user's message",
+        one.place));
+  }
+  is_conversation = given[0].is_conversation();
+  if (!is_conversation && arguments.chat_prompt.is_given()) refuse_outside_chat();
+  make_prompts(arguments, given);
+}
+
+void GenerateRequest::make_prompts(const GenerateArguments& arguments,
+                                   const std::vector<GivenPrompt>& given) {
+  std::optional<vitrine::ChatTemplate> chat;
+  if (is_conversation) {
+    chat.emplace(open_chat_template(checkpoint, arguments.chat_prompt));
+    generation.stop_token_ids = vitrine::end_of_turn_ids(tokenizer, *chat);
+  }
+  for (const GivenPrompt& one : given) {
+    PreparedPrompt& made = prompts.emplace_back();
+    made.id = one.id;
+    made.text = one.text;
+    if (chat) {
+      const ChatPromptOptions options = arguments.chat_prompt.with_tools(one.tools_json, one.place);
+      made.text = options.render(*chat, options.with_system(one.messages, one.place));
+      if (made.text.empty()) {
+        refuse(one.place +
+               "the chat template makes no text of this message; expected the template of a model "
+               "that converses (--chat-template FILE)");
+      }
+      if (!arguments.is_several()) {
+        made.format =
+            options.answer_format(*chat, tokenizer, made.text, arguments.constraint.is_given());
+      }
+    }
+    // A template writes the tokens around a prompt itself.
+    made.ids = tokenizer.encode(made.text, !chat);
+    const int64_t limit = check_prompt(arguments, made, one.place);
+    context =
+        std::max(context, std::min(limit, std::ssize(made.ids) + arguments.lengths.token_limit()));
+  }
 }
 
 /// Returns how many positions there are at most.
-int64_t GenerateRequest::check_prompt(const GenerateArguments& arguments) const {
+int64_t GenerateRequest::check_prompt(const GenerateArguments& arguments,
+                                      const PreparedPrompt& prompt,
+                                      const std::string& place) const {
   const int64_t limit = arguments.lengths.context_limit(
       config, model,
       arguments.lengths.is_endless() ? kDefaultContext : std::numeric_limits<int64_t>::max());
-  if (prompt.empty()) refuse_empty_prompt();
-  if (prompt_tokens() > limit) {
+  if (prompt.ids.empty()) refuse_empty_prompt();
+  if (std::ssize(prompt.ids) > limit) {
     refuse(fmt::format(
-        "the prompt has {} tokens and the context of {} holds {} ({}); expected a "
+        "{}the prompt has {} tokens and the context of {} holds {} ({}); expected a "
         "shorter prompt",
-        prompt_tokens(), model, limit,
+        place, prompt.ids.size(), model, limit,
         limit < config.max_position_embeddings ? "-c" : "config, max_position_embeddings"));
   }
   return limit;
+}
+
+int64_t GenerateRequest::prompt_tokens() const {
+  size_t most = 0;
+  for (const PreparedPrompt& prompt : prompts) most = std::max(most, prompt.ids.size());
+  return static_cast<int64_t>(most);
 }
 
 void GenerateRequest::compile_constraint(const GenerateArguments& arguments) {
@@ -198,8 +266,7 @@ void GenerateRequest::compile_constraint(const GenerateArguments& arguments) {
   ahead_ = ConstraintOptions::prepare(grammar);
 }
 
-void GenerateRequest::size_engine(const GenerateArguments& arguments, int64_t limit) {
-  context = std::min(limit, prompt_tokens() + arguments.lengths.token_limit());
+void GenerateRequest::size_engine(const GenerateArguments& arguments) {
   engine.max_context = static_cast<int>(context);
   engine.max_step_tokens =
       static_cast<int>(std::min<int64_t>(prompt_tokens(), arguments.lengths.step_tokens));
@@ -207,7 +274,18 @@ void GenerateRequest::size_engine(const GenerateArguments& arguments, int64_t li
     engine.max_logit_rows = std::min(engine.max_step_tokens, kLogitRows);
   }
   arguments.constraint.reserve_steps(engine);
+  const int for_one = engine.max_sequences;
   drafter = arguments.speculation.reserve_steps(spec ? std::string() : model, engine);
+  if (is_batch) {
+    // Each has the room that it has alone, but for prompts, which share a step.
+    const auto count = static_cast<int>(
+        std::min<size_t>(prompts.size(), static_cast<size_t>(arguments.prompt_file.parallel)));
+    const int rows = std::max(engine.max_logit_rows, 1);
+    const int of_branches = engine.max_sequences - for_one;
+    engine.max_sequences = count * (1 + of_branches);
+    engine.max_logit_rows = count * rows;
+    engine.max_step_tokens = std::max(arguments.lengths.step_tokens, count * rows);
+  }
   if (arguments.log.hidden_states.empty()) return;
   engine.hidden_state_layers =
       parse_hidden_layers(arguments.log.hidden_states,

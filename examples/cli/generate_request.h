@@ -11,6 +11,7 @@
 #include "federate.h"
 #include "length_options.h"
 #include "log_options.h"
+#include "prompt_file.h"
 #include "prompt_options.h"
 #include "sampling_options.h"
 #include "speculation_options.h"
@@ -20,6 +21,7 @@ namespace cli {
 struct GenerateArguments {
   std::string model;
   PromptOptions prompt;
+  PromptFileOptions prompt_file;  // in place of `prompt`
   LengthOptions lengths;  // without -c as many positions as the prompt and the new tokens need
   SamplingOptions sampling;
   ConstraintOptions constraint;
@@ -37,6 +39,7 @@ struct GenerateArguments {
   /// `is_required`: MODEL and the prompt must be there (a command with subcommands asks itself).
   void add_to(CLI::App& command, const char* model_help, bool is_required);
   bool is_several() const { return n_best > 1; }
+  bool has_prompt() const { return prompt.is_given() || prompt_file.is_given(); }
   /// The files that are read, for refuse_same_file; a federation's members are not among them.
   std::vector<NamedPath> inputs() const;
   /// Resolves what was left open, and refuses what does not go together and a log that would
@@ -44,6 +47,14 @@ struct GenerateArguments {
   void check(const std::function<std::vector<NamedPath>()>& members);
   /// The options of the engine as far as they are known without the model.
   vitrine::EngineOptions engine_options() const;
+};
+
+/// A prompt, ready to be computed.
+struct PreparedPrompt {
+  std::string text;  ///< with the chat template around it
+  std::vector<int32_t> ids;
+  AnswerFormat format;
+  nlohmann::ordered_json id;  ///< what its file calls it; null: nothing
 };
 
 /// Ready to load a model. It stays where it is: `generation` points into it.
@@ -61,23 +72,28 @@ class GenerateRequest {
   const vitrine::Checkpoint checkpoint;
   const vitrine::ModelConfig config;
   const vitrine::Tokenizer tokenizer;
-  std::string prompt_text;  ///< with the chat template around it
-  AnswerFormat answer_format;
-  std::vector<int32_t> prompt;
-  int64_t context = 0;  ///< positions that a sequence may have
+  std::vector<PreparedPrompt> prompts;  ///< one, but where is_batch
+  bool is_batch = false;                ///< a line of JSON for each prompt
+  bool is_conversation = false;         ///< a template made the prompts
+  int64_t context = 0;                  ///< positions that a sequence may have
   std::optional<vitrine::Grammar> grammar;
   std::unique_ptr<vitrine::Constraint> constraint;
   std::unique_ptr<vitrine::Drafter> drafter;  ///< null: nobody guesses
   vitrine::GenerateOptions generation;
   vitrine::EngineOptions engine;
 
-  int64_t prompt_tokens() const { return std::ssize(prompt); }
+  /// The only prompt, where there is one.
+  const PreparedPrompt& prompt() const { return prompts.front(); }
+  /// Of the longest prompt.
+  int64_t prompt_tokens() const;
 
  private:
-  void read_prompt(const GenerateArguments& arguments);
-  int64_t check_prompt(const GenerateArguments& arguments) const;
+  void read_prompts(const GenerateArguments& arguments);
+  void make_prompts(const GenerateArguments& arguments, const std::vector<GivenPrompt>& given);
+  int64_t check_prompt(const GenerateArguments& arguments, const PreparedPrompt& prompt,
+                       const std::string& place) const;
   void compile_constraint(const GenerateArguments& arguments);
-  void size_engine(const GenerateArguments& arguments, int64_t limit);
+  void size_engine(const GenerateArguments& arguments);
 
   std::future<size_t> ahead_;  // masks that are made while the weights are read
 };

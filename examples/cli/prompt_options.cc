@@ -20,9 +20,14 @@ constexpr size_t kPromptOptionsMaxFileBytes = size_t{64} << 20;
 void PromptOptions::add_to(CLI::App& command) {
   CLI::Option* of_text =
       command.add_option("-p,--prompt", text, "the prompt; - reads standard input");
-  command.add_option("-f,--file", file, "a file with the prompt")
+  command.add_option("-f,--file", file, "a file with the prompt; - reads standard input")
       ->check(not_empty())
       ->excludes(of_text);
+}
+
+std::pair<std::string, std::string> PromptOptions::input() const {
+  if (file) return {"--file", *file};
+  return {"--prompt", text == "-" ? "-" : ""};
 }
 
 std::string PromptOptions::read() const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace CLI {
 class App;
@@ -19,6 +20,8 @@ struct PromptOptions {
 
   void add_to(CLI::App& command);
   bool is_given() const { return text.has_value() || file.has_value(); }
+  /// The option and the file that it reads; of a text an empty path.
+  std::pair<std::string, std::string> input() const;
   /// Reads it; of a file without the line end that ends it, as llama.cpp does. Warns of bytes that
   /// are no UTF-8. Throws kInvalidArgument for a file that is none or too large.
   std::string read() const;

@@ -14,6 +14,7 @@
 
 #include "closing_note.h"
 #include "common.h"
+#include "text_file.h"
 #include "vitrine/compress.h"
 #include "vitrine/quality.h"
 #include "vitrine/version.h"
@@ -49,14 +50,11 @@ vitrine::EngineOptions evaluation_options(int64_t window) {
 
 Evaluation prepare_evaluation(const QuantizeArguments& arguments,
                               const vitrine::Checkpoint& checkpoint) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(arguments.text, error)) {
-    refuse(fmt::format("--eval {}: no such file; expected a text", arguments.text));
-  }
+  const std::string text = read_text_file(arguments.text, kQuantizeMaxTextBytes);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   Evaluation evaluation;
-  evaluation.ids = tokenizer.encode(vitrine::read_text_file(arguments.text, kQuantizeMaxTextBytes));
+  evaluation.ids = tokenizer.encode(text);
   if (evaluation.ids.size() < 2) {
     refuse(fmt::format("--eval {}: {} tokens; expected at least 2", arguments.text,
                        evaluation.ids.size()));
@@ -67,7 +65,7 @@ Evaluation prepare_evaluation(const QuantizeArguments& arguments,
   }
   evaluation.window = std::min<int64_t>(config.max_position_embeddings, kEvaluationWindow);
   evaluation.text_name = std::filesystem::path(arguments.text).filename().string();
-  evaluation.text_sha256 = vitrine::sha256_of_file(arguments.text);
+  evaluation.text_sha256 = vitrine::sha256_of_text(text);
   evaluation.source = vitrine::Engine::load(arguments.model, evaluation_options(evaluation.window));
   return evaluation;
 }
