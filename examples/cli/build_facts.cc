@@ -27,7 +27,7 @@ std::string compiler() {
 /// The kernels that run here; a variable that asks for others than this processor has is named.
 std::string kernels() {
   try {
-    return std::string(vitrine::cpu_instruction_set());
+    return with_unused_features(vitrine::cpu_instruction_set());
   } catch (const vitrine::Error& error) {
     return error.what();
   }
@@ -45,6 +45,11 @@ std::string backend(const char* name, const char* fact) {
 }
 
 }  // namespace
+
+std::string with_unused_features(std::string_view isa) {
+  const std::string unused = vitrine::cpu_unused_features();
+  return unused.empty() ? std::string(isa) : fmt::format("{}; {}", isa, unused);
+}
 
 std::string build_facts() {
   const std::string commit = VITRINE_COMMIT;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "build_facts.h"
 #include "federate.h"
 #include "vitrine/kv_memory.h"
 
@@ -25,6 +26,10 @@ struct InspectArguments {
 
 /// A model's own limit may be a million positions, whose keys and values no memory holds.
 constexpr int kMaxContext = 32768;
+
+bool runs_cpu_kernels(const vitrine::ModelSummary& model) {
+  return model.device == "cpu" && model.kernels == "fused";
+}
 
 struct Totals {
   int64_t count = 0;
@@ -152,7 +157,8 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
     line("quantization", fmt::format("{:>5} modules in {}", count, scheme));
   }
   line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
-                             model.isa, model.threads, model.threads == 1 ? "" : "s"));
+                             runs_cpu_kernels(model) ? with_unused_features(model.isa) : model.isa,
+                             model.threads, model.threads == 1 ? "" : "s"));
   line("memory",
        fmt::format(
            "{} weights{}, {} keys and values ({}) for {} positions, {} intermediates",
@@ -221,6 +227,7 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["device"] = model.device;
   json["kernels"] = model.kernels;
   json["isa"] = model.isa;
+  json["unused_features"] = runs_cpu_kernels(model) ? vitrine::cpu_unused_features() : "";
   json["threads"] = model.threads;
   json["invariant"] = model.invariant;
   json["memory"] = {{"weight_bytes", model.weight_bytes}, {"mapped_bytes", model.mapped_bytes},

@@ -315,4 +315,8 @@ VITRINE_API std::vector<std::string> kv_codec_names();
 /// kInvalidArgument or kUnavailable for one that there is not.
 VITRINE_API std::string_view cpu_instruction_set();
 
+/// What this machine's processor has and no kernel uses, in one clause ("AVX-512 without VNNI is
+/// not used"); empty where there is nothing to say. Throws nothing.
+VITRINE_API std::string cpu_unused_features();
+
 }  // namespace vitrine

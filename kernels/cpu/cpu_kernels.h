@@ -422,7 +422,7 @@ const CpuKernels& portable_kernels();
 /// The AVX-512 table with AMX in its quantized products of many rows, or null where this machine
 /// lacks it. The first call asks the operating system for the tile registers.
 const CpuKernels* avx512_amx_kernels();
-/// The AVX-512 (F, BW, DQ, VL, VNNI, BF16) table, or null where this machine lacks it.
+/// The AVX-512 (F, BW, DQ, VL, VNNI) table, or null where this machine lacks it.
 const CpuKernels* avx512_kernels();
 /// The AVX2 (with FMA and F16C) table, or null where this machine lacks it.
 const CpuKernels* avx2_kernels();

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables, and which of them this machine can run. Compiled without instruction-set flags.
+#include "cpu_features.h"
 #include "cpu_kernels.h"
 #include "portable/portable.h"
 #if defined(VITRINE_KERNELS_X86)
 #include "avx2/avx2.h"
 #include "avx512/avx512.h"
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #endif
 
 namespace vitrine::kernels {
@@ -106,16 +103,19 @@ constexpr CpuKernels kAvx512Table = {
     .pack_words = avx512::pack_words,
 };
 
+/// The table, or null where this processor lacks what its instruction set asks for.
+const CpuKernels* where_it_runs(const CpuKernels& table) {
+  for (const TableNeeds& needs : kTableNeeds) {
+    if (needs.isa == table.isa) return (needs.features & ~cpu_features()) == 0 ? &table : nullptr;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const CpuKernels* avx512_kernels() {
-  // The compiler's runtime also asks whether the operating system saves the 512-bit registers.
-  static const bool kSupported =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
-      __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  return kSupported ? &kAvx512Table : nullptr;
+  static const CpuKernels* const kRuns = where_it_runs(kAvx512Table);
+  return kRuns;
 }
 
 namespace {
@@ -127,25 +127,12 @@ constexpr CpuKernels with_amx(CpuKernels table) {
   return table;
 }
 
-/// Linux gives a process the tile registers only when it asks (arch_prctl, ARCH_REQ_XCOMP_PERM).
-bool tile_registers_granted() {
-#if defined(__linux__)
-  constexpr int kRequestPermission = 0x1023;
-  constexpr int kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 
 const CpuKernels* avx512_amx_kernels() {
   static constexpr CpuKernels kTable = with_amx(kAvx512Table);
-  static const bool kSupported = avx512_kernels() != nullptr &&
-                                 __builtin_cpu_supports("amx-tile") &&
-                                 __builtin_cpu_supports("amx-int8") && tile_registers_granted();
-  return kSupported ? &kTable : nullptr;
+  static const CpuKernels* const kRuns = where_it_runs(kTable);
+  return kRuns;
 }
 
 namespace {
@@ -200,15 +187,14 @@ constexpr CpuKernels with_avx_vnni(CpuKernels table) {
 }  // namespace
 
 const CpuKernels* avx2_kernels() {
-  static const bool kSupported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                                 __builtin_cpu_supports("f16c");
-  return kSupported ? &kAvx2Table : nullptr;
+  static const CpuKernels* const kRuns = where_it_runs(kAvx2Table);
+  return kRuns;
 }
 
 const CpuKernels* avx2_vnni_kernels() {
   static constexpr CpuKernels kTable = with_avx_vnni(kAvx2Table);
-  static const bool kSupported = __builtin_cpu_supports("avxvnni");
-  return kSupported && avx2_kernels() != nullptr ? &kTable : nullptr;
+  static const CpuKernels* const kRuns = where_it_runs(kTable);
+  return kRuns;
 }
 
 #else

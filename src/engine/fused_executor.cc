@@ -11,6 +11,7 @@
 #include "engine/plan_arena.h"
 #include "engine/read_bandwidth.h"
 #include "engine/worker_pool.h"
+#include "kernels/cpu/cpu_features.h"
 #include "model/weights.h"
 #include "ops/draft_input.h"
 #include "ops/naive_audit.h"
@@ -435,5 +436,7 @@ std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs) {
 namespace vitrine {
 
 std::string_view cpu_instruction_set() { return ops::select_cpu_kernels().isa; }
+
+std::string cpu_unused_features() { return kernels::unused_features(kernels::cpu_features()); }
 
 }  // namespace vitrine

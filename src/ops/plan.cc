@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
-#include <utility>
+
+#include "kernels/cpu/cpu_features.h"
 
 namespace vitrine::ops {
 
@@ -103,16 +104,12 @@ const kernels::CpuKernels& select_cpu_kernels() {
   for (const kernels::CpuKernels* table : tables) {
     if (name == table->isa) return *table;
   }
-  static constexpr std::pair<std::string_view, std::string_view> kNeeds[] = {
-      {"avx512_amx", "AVX-512 with AMX-INT8"},
-      {"avx512", "AVX-512 with VNNI and BF16"},
-      {"avx2_vnni", "AVX-VNNI"},
-      {"avx2", "AVX2 with FMA and F16C"}};
-  for (const auto& [isa, needs] : kNeeds) {
-    if (name != isa) continue;
-    throw Error(ErrorKind::kUnavailable, "VITRINE_CPU_ISA is '" + name +
-                                             "', but this processor lacks " + std::string(needs) +
-                                             "; unset it or use portable");
+  for (const kernels::TableNeeds& table : kernels::kTableNeeds) {
+    if (name != table.isa) continue;
+    throw Error(ErrorKind::kUnavailable,
+                "VITRINE_CPU_ISA is '" + name + "', but this processor lacks " +
+                    kernels::feature_names(table.features & ~kernels::cpu_features()) +
+                    "; unset it or use portable");
   }
   throw Error(ErrorKind::kInvalidArgument,
               "VITRINE_CPU_ISA is '" + name +

@@ -8,16 +8,16 @@ if(NOT emulated_sources)  # another architecture
 endif()
 list(TRANSFORM emulated_sources PREPEND "${PROJECT_SOURCE_DIR}/kernels/cpu/")
 # Without the instructions of their emulation: it asks first whether the machine has them.
-set(emulated_dispatch "${PROJECT_SOURCE_DIR}/kernels/cpu/dispatch.cc")
+set(emulated_features "${PROJECT_SOURCE_DIR}/kernels/cpu/cpu_features.cc")
 set(emulation "${CMAKE_CURRENT_SOURCE_DIR}/kernels/emulated_x86.h")
 set_source_files_properties(${emulated_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
-set_source_files_properties(${emulated_sources} ${emulated_dispatch} PROPERTIES
+set_source_files_properties(${emulated_sources} ${emulated_features} PROPERTIES
   OBJECT_DEPENDS "${emulation}")
 
 # Objects, so that they are linked in place of the ones of their names in vitrine_kernels_cpu, which
 # gives the rest. -O2: they have many instances of large templates, and with -O3 take minutes each;
 # with -O1 GCC 12 gets products of three and four rows wrong whose weights are fetched ahead.
-add_library(vitrine_kernels_cpu_emulated OBJECT ${emulated_sources} ${emulated_dispatch})
+add_library(vitrine_kernels_cpu_emulated OBJECT ${emulated_sources} ${emulated_features})
 target_compile_options(vitrine_kernels_cpu_emulated PRIVATE
   -O2 -ffp-contract=off -fno-math-errno -include "${emulation}" -w -Wno-psabi)
 target_compile_definitions(vitrine_kernels_cpu_emulated PRIVATE VITRINE_KERNELS_X86=1)

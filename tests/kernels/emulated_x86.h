@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX-512, AVX-VNNI and AMX in plain C++, so that the kernels written for them are tested on
-// machines that lack them. Included in front of each such file (-include), and of dispatch.cc. Only
-// what the kernels use, by Intel's intrinsics guide: a name that is missing does not compile.
+// machines that lack them. Included in front of each such file (-include), and of cpu_features.cc.
+// Only what the kernels use, by Intel's intrinsics guide: a name that is missing does not compile.
 #pragma once
 #pragma GCC system_header  // it takes names away from the compiler's own headers
 
@@ -270,8 +270,8 @@ VITRINE_EMULATED __m512i shift(const __m512i& a, uint64_t left, uint64_t right) 
 }
 VITRINE_EMULATED uint64_t low_word(const __m128i& v) { return load<uint64_t>(&v); }
 
-/// What runs the emulation: 256-bit instructions stay as they are. So that dispatch.cc can be asked
-/// on a machine without them.
+/// What runs the emulation: 256-bit instructions stay as they are. So that cpu_features.cc can be
+/// asked on a machine without them.
 VITRINE_EMULATED bool can_emulate() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
@@ -326,7 +326,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 
 // An empty statement that keeps a value in a register; no register of this kind need exist.
 #define asm(...)
-// What dispatch.cc asks. AMX's registers are asked for by a system call, which may refuse.
+// What cpu_features.cc asks. AMX's registers are asked for by a system call, which may refuse.
 #define __builtin_cpu_supports(name) VE::can_emulate()
 #define syscall(...) (__VA_ARGS__, 0)
 #undef __AVXVNNI__
