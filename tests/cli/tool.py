@@ -23,7 +23,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"  # an OpenTelemetry trace id
 TIMEOUT = 300
 # An option's twin in the environment of whoever runs the tests is none of theirs.
 for name in [name for name in os.environ if name.startswith("VITRINE_")]:
-    if name not in ("VITRINE_CPU_ISA", "VITRINE_MODELS"):
+    if name not in ("VITRINE_CPU_ISA", "VITRINE_LONG", "VITRINE_MODELS"):
         del os.environ[name]
 # Most tests write one name again and again; those of evidence that stays take it away.
 os.environ["VITRINE_OVERWRITE"] = "1"

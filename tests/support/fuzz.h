@@ -36,9 +36,11 @@ struct FuzzTarget {
 };
 
 /// PROGRAM SECONDS [SEED]: the exit code. `make` gets the seed; the same one repeats an iteration.
+/// VITRINE_FUZZ_SECONDS in the environment comes before the argument.
 inline int run_fuzz(int argc, char** argv, const char* program, const char* inputs,
                     const std::function<FuzzTarget(uint64_t)>& make) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
+  const char* set = std::getenv("VITRINE_FUZZ_SECONDS");
+  const double seconds = set != nullptr ? std::atof(set) : argc > 1 ? std::atof(argv[1]) : 0.0;
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
   if (seconds <= 0.0) {
     std::fprintf(stderr, "usage: %s SECONDS [SEED]\n", program);
