@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tests/engine/tree_oracle.h"
+#include "tests/support/long.h"
 
 namespace vitrine::testing {
 namespace {
@@ -124,7 +125,7 @@ void check_table(const std::string& path, int parts, size_t every = 1) {
 class OracleDrafterTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(OracleDrafterTest, ChangesNothingWithAnySamplerUnderAnyConstraint) {
-  check_table(oracle_folder(GetParam()), 1);
+  check_table(oracle_folder(GetParam()), testing_support::sample_or_all(4, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OracleDrafterTest,
@@ -133,18 +134,25 @@ INSTANTIATE_TEST_SUITE_P(Models, OracleDrafterTest,
 
 TEST(OracleDrafter, ChangesNothingOfTheShippedModel) { check_table(shipped_model(), 4); }
 
-TEST(OracleDrafter, ChangesNothingOfSmolLm2) {
+/// A file of bench/fetch_models.py's, where it is there.
+void check_published(const char* name) {
   const char* const folder = std::getenv("VITRINE_MODELS");
   const char* const home = std::getenv("HOME");
   const std::filesystem::path models =
       folder != nullptr
           ? folder
           : std::filesystem::path(home != nullptr ? home : "") / ".cache/vitrine/models";
-  const std::filesystem::path file = models / "SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (!std::filesystem::exists(file)) {
-    GTEST_SKIP() << file << " is not there (tests/model/smollm2_test.py fetches it)";
+  if (!std::filesystem::exists(models / name)) {
+    GTEST_SKIP() << models / name << " is not there (bench/fetch_models.py fetches it)";
   }
-  check_table(file.string(), 8, 8);
+  check_table((models / name).string(), 8, 8);
+}
+
+TEST(OracleDrafter, ChangesNothingOfSmolLm2) { check_published("SmolLM2-135M-Instruct.Q4_1.gguf"); }
+
+TEST(OracleDrafter, ChangesNothingOfQwenCoder) {
+  if (!testing_support::is_long_run()) GTEST_SKIP() << "a long run has it";
+  check_published("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
 }
 
 }  // namespace

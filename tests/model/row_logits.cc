@@ -4,6 +4,7 @@
 //     row_logits MODEL THREADS OUT [KV] < IDS     OUT: float32, a row of logits for each id
 //
 // KV, f32 or i16, is what keys and values are kept in.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -11,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
+
+constexpr int kStep = 512;  // tokens of a step, whose logits are held
 
 int main(int argc, char** argv) try {
   const std::string kv = argc == 5 ? argv[4] : "";
@@ -25,21 +27,27 @@ int main(int argc, char** argv) try {
   for (int32_t id = 0; std::cin >> id;) ids.push_back(id);
   vitrine::EngineOptions options;
   options.threads = std::atoi(argv[2]);
-  options.max_context = options.max_step_tokens = options.max_logit_rows =
-      static_cast<int>(ids.size());
+  options.max_context = static_cast<int>(ids.size());
+  options.max_step_tokens = options.max_logit_rows = kStep;
   options.keep_logits = true;
   if (!kv.empty()) options.kv_codecs = {kv};
   const auto engine = vitrine::Engine::load(argv[1], options);
   vitrine::StepInput input;
   input.sequence = engine->create_sequence();
-  input.tokens = ids;
   input.rows = vitrine::StepInput::Rows::kAll;
-  std::vector<float> logits;
-  for (const vitrine::StepOutput& output : engine->step({&input, 1})) {
-    logits.insert(logits.end(), output.logits.begin(), output.logits.end());
+  std::FILE* file = std::fopen(argv[3], "wb");
+  bool is_written = file != nullptr;
+  for (std::span<const int32_t> left = ids; is_written && !left.empty();) {
+    input.tokens = left.first(std::min<size_t>(left.size(), kStep));
+    left = left.subspan(input.tokens.size());
+    for (const vitrine::StepOutput& output : engine->step({&input, 1})) {
+      is_written = is_written && std::fwrite(output.logits.data(), sizeof(float),
+                                             output.logits.size(), file) == output.logits.size();
+    }
   }
-  const auto bytes = std::as_bytes(std::span(logits));
-  vitrine::write_file_atomically(argv[3], bytes);
+  if (file == nullptr || std::fclose(file) != 0 || !is_written) {
+    return std::fprintf(stderr, "row_logits: %s could not be written\n", argv[3]), 1;
+  }
   return 0;
 } catch (const std::exception& error) {
   return std::fprintf(stderr, "row_logits: %s\n", error.what()), 1;
