@@ -3,6 +3,7 @@
 // Vitrine's own).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ struct DraftText {
   /// The sequence that holds its positions, by the stepper's name for it; 0: not known. Between two
   /// passes it holds all of them but the last.
   uint64_t sequence = 0;
+  /// The answer's (GenerateOptions::cancelled): for a drafter that runs a model, whose steps are to
+  /// end with it (StepInput::cancelled). kCancelled that it throws then is no problem of its own.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 /// One text's part of Drafter::propose.

@@ -2,6 +2,7 @@
 // The room `engine`: loads a model, steps over ragged batches, generates.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -106,6 +107,10 @@ struct EngineOptions {
   std::vector<int> feature_layers = {};
   /// Places at which a host reads along or adds up (tap.h). CPU, and the reference path.
   std::vector<Tap> taps = {};
+  /// A flag of the host's (not owned; null: none), which any thread may raise at any time and must
+  /// outlive the engine. While it is raised load() and every step throw kCancelled, as
+  /// StepInput::cancelled has it: for whoever ends, where that one is for a request.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 /// Part of a model's depth.
@@ -297,7 +302,7 @@ class VITRINE_API Engine final : public Stepper {
   /// nothing but read, by the widest loads of its instruction set: the fastest of the passes that
   /// begin within `seconds`, at least two. It bounds decode where the matrices are larger than the
   /// caches (docs/performance.md). On CUDA's fused path a device's memory, far more of it than its
-  /// caches hold. None on the reference path, or where the device has no room for that.
+  /// caches hold. None on the reference path, or without room for that. May throw kCancelled.
   std::optional<double> measure_read_bandwidth(double seconds);
 
  private:

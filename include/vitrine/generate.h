@@ -2,6 +2,7 @@
 // The room `engine`: generation of one answer, whoever drives the steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +34,12 @@ enum class StopReason : uint8_t {
 /// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected",
 /// "length_constrained".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
+
+/// How far the steps of a prompt have come.
+struct PromptProgress {
+  int64_t done = 0;   ///< tokens of the prompt that are computed
+  int64_t total = 0;  ///< all of them
+};
 
 /// What is generated, and how.
 struct GenerateOptions {
@@ -74,6 +81,15 @@ struct GenerateOptions {
   /// whoever guesses. Attempts without a mask are made without. Passes bring as many guesses as
   /// EngineOptions::max_step_tokens and max_logit_rows leave room for.
   SpeculationOptions speculation = {};
+  /// A flag of the host's (not owned; null: none), which any thread may raise at any time: the
+  /// answer ends with kCancelled, in the middle of a step too (StepInput::cancelled), with the
+  /// tokens that it has. It stays raised until generate() has returned. A sequence of the host's
+  /// holds the prompt's tokens of the steps before then (Stepper::length), and can go on from
+  /// there.
+  const std::atomic<bool>* cancelled = nullptr;
+  /// Told after each step of the prompt, the last one too, on the thread of generate() or accept().
+  /// Returning false cancels. EngineOptions::max_step_tokens is the distance between two calls.
+  std::function<bool(const PromptProgress&)> on_progress = {};
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
@@ -144,7 +160,9 @@ struct GenerateResult {
 ///     }
 ///
 /// It can be left alone between any two steps and gone on with later; other sequences may be
-/// stepped meanwhile. Not thread-safe. Everything that is given to it must stay.
+/// stepped meanwhile. Where a step throws kCancelled, whoever drives it calls cancel() of those
+/// whose flag is raised and asks the others for their input again. Not thread-safe. Everything that
+/// is given to it must stay.
 class VITRINE_API Generation {
  public:
   /// Checks what it is given, and runs what comes before the first step: a constraint's first mask,
@@ -177,7 +195,7 @@ class VITRINE_API Generation {
   /// attempt. What the sequence holds too much after that, it has truncated when this returns.
   /// Throws what the callback, the validator and the constraint throw; it has finished then.
   void accept(std::span<const StepOutput> outputs);
-  /// Ends the answer here: kCancelled. Between steps.
+  /// Ends the answer here: kCancelled. Between steps, or where one was cancelled.
   void cancel();
   /// What was made so far; whole where it has finished.
   const GenerateResult& result() const;
@@ -191,7 +209,8 @@ class VITRINE_API Generation {
 
 /// Generates from a prompt: a Generation that is driven to its end on the calling thread. The
 /// callback runs on it, too, after each token; returning false cancels. Throws what Generation and
-/// Stepper::step throw.
+/// Stepper::step throw, but for kCancelled of a flag that is raised (GenerateOptions::cancelled,
+/// EngineOptions::cancelled): the answer ends with that reason.
 VITRINE_API GenerateResult generate(Stepper& stepper, std::span<const int32_t> prompt,
                                     const GenerateOptions& options,
                                     const std::function<bool(const TokenEvent&)>& on_token = {});

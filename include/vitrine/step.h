@@ -2,6 +2,7 @@
 // The room `engine`: what a step takes and gives, and who steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -83,6 +84,12 @@ struct StepInput {
   /// start that step before this one's results are on the host. It changes no result: where another
   /// step comes, that one is run, and what was computed in vain is recorded nowhere.
   bool goes_on = false;
+  /// A flag of the host's (not owned; null: none), which any thread may raise at any time: the step
+  /// throws kCancelled then, soon and where it stands, and all of its sequences are as they were
+  /// before it. Where one input's is raised, the step of all ends; the others can be stepped again
+  /// without that one. It stays raised until the step has returned. A step that was about to end
+  /// may still end well; the next one that is given the flag does not begin.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 /// One row of logits. Spans are valid until the next step.
@@ -129,8 +136,8 @@ class VITRINE_API Stepper {
   /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
   /// an id out of range, an unknown sequence, too many tokens, a context that is full, or forced
   /// routes that do not fit the model; kOutOfMemory where the KV pool has no block left (forks
-  /// share theirs until they part); then nothing has changed. The span is valid until the next
-  /// step.
+  /// share theirs until they part); kCancelled where a flag was raised (StepInput::cancelled,
+  /// EngineOptions::cancelled); then nothing has changed. The span is valid until the next step.
   virtual std::span<const StepOutput> step(std::span<const StepInput> inputs) = 0;
 
   /// [tokens, feature_layers * hidden_size] the residual stream as it entered

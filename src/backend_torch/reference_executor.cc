@@ -138,6 +138,7 @@ class ReferenceExecutor final : public engine::Executor {
       if (i < layers.begin && i >= layer_begins_[0]) continue;
       if (i < layers.begin && is_later && !graph_.layers_read_tokens) continue;
       if (i >= layers.end && (i < layer_begins_.back() || batch.row_tokens.empty())) continue;
+      if (batch.watch != nullptr) batch.watch->check();
       find_torch_op(node.type).run(step, node);
       if (graph_.is_head(node) && !batch.row_steps.empty()) choose_rows(step, batch.row_steps);
     }

@@ -51,17 +51,19 @@ class DeviceExecutor final : public Executor {
     num_parameters_ = weights.num_parameters();
     if (inputs.adapters != nullptr) num_parameters_ += inputs.adapters->num_parameters();
     if (!inputs.weights_read) return;
-    weights.load(inputs.options.threads, 0);
+    weights.load(inputs.options.threads, 0, inputs.options.cancelled);
     model_->load();
   }
 
   // The graph of a step runs whole where nobody chooses in its middle.
   void run_to_choice(const StepBatch& batch, PassOutput& output) override {
     if (batch.choice_point != ChoicePoint::kBehindHead) return;
+    if (batch.watch != nullptr) batch.watch->check();
     take(model_->run_to_choice(batch), output);
     if (!batch.row_tokens.empty()) readback_.note();
   }
   void run_from_choice(const StepBatch& batch, PassOutput& output) override {
+    if (batch.watch != nullptr) batch.watch->check();
     const bool is_in_parts = batch.choice_point == ChoicePoint::kBehindHead;
     const DevicePass pass = is_in_parts ? model_->run_from_choice(batch) : model_->run(batch);
     const size_t rows = batch.row_tokens.size();

@@ -21,6 +21,7 @@ struct ModelText {
   engine::DraftSpelling spelling;
   int64_t matched = 0;           // leading tokens of the sequence that are the text's
   std::vector<int32_t> guessed;  // behind the text, by the model, for the proposal under way
+  const std::atomic<bool>* cancelled = nullptr;  // of its answer
 };
 
 // A tree of guesses: the model's choices one behind another, and beside each what else it thought
@@ -64,9 +65,10 @@ class DraftModel final : public Drafter {
 
   std::string_view name() const override { return "draft"; }
 
-  DraftTextId start(const DraftText&) override {
+  DraftTextId start(const DraftText& text) override {
     const SequenceId sequence = model_.create_sequence();
-    return texts_.add(std::make_unique<ModelText>(ModelText{sequence, spellings_.begin(), 0, {}}));
+    return texts_.add(std::make_unique<ModelText>(
+        ModelText{sequence, spellings_.begin(), 0, {}, text.cancelled}));
   }
   DraftTextId fork(DraftTextId text) override {
     ModelText copy = texts_.get(text);
@@ -160,6 +162,7 @@ class DraftModel final : public Drafter {
       const int64_t length = model_.length(one.text->sequence);
       StepInput input;
       input.sequence = one.text->sequence;
+      input.cancelled = one.text->cancelled;
       if (length < std::ssize(known)) {
         const int64_t count = std::min(std::ssize(known) - length, room);
         input.tokens = known.subspan(static_cast<size_t>(length), static_cast<size_t>(count));

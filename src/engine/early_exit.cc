@@ -64,6 +64,7 @@ class EarlyExit final : public Drafter {
     }
     auto added = std::make_unique<ExitText>();
     added->sequence = text.sequence;
+    added->cancelled = text.cancelled;
     added->tokens.reserve(static_cast<size_t>(text.max_tokens));
     return texts_.add(std::move(added));
   }
@@ -97,6 +98,7 @@ class EarlyExit final : public Drafter {
   struct ExitText {
     SequenceId sequence = 0;
     std::vector<int32_t> tokens;  // the sequence holds all but the last
+    const std::atomic<bool>* cancelled = nullptr;
   };
 
   // chain_: the last token of the text, and up to `most` guesses behind it.
@@ -105,6 +107,7 @@ class EarlyExit final : public Drafter {
     chain_.clear();
     rows_.clear();
     sequence_ = text.sequence;
+    cancelled_ = text.cancelled;
     past_ = pool.get(sequence_).length;
     const bool is_whole = pool.first_lagging_layer(sequence_) < 0;
     if (!is_whole || past_ + 1 != std::ssize(text.tokens)) return;
@@ -128,7 +131,7 @@ class EarlyExit final : public Drafter {
       }
       const bool leads = past_ + std::ssize(chain_) <= held && runner_.takes_leads();
       if (!leads || guesses() == 0 || !has_room()) return;
-      StepInput last{sequence_, std::span(chain_).last(1)};
+      StepInput last = input_of(std::span(chain_).last(1));
       last.rows = StepInput::Rows::kNone;
       runner_.guess_layers({&last, 1}, {0, exit_}, {});
       append_residual(rows_.residual);
@@ -139,9 +142,15 @@ class EarlyExit final : public Drafter {
 
   int64_t guesses() const { return std::ssize(chain_) - 1; }
 
+  StepInput input_of(std::span<const int32_t> tokens) const {
+    StepInput input{sequence_, tokens};
+    input.cancelled = cancelled_;
+    return input;
+  }
+
   // Whether the last token of the chain can be computed.
   bool has_room() const {
-    const StepInput input{sequence_, std::span(chain_).last(1)};
+    const StepInput input = input_of(std::span(chain_).last(1));
     return engine::measure_step({&input, 1}, runner_.pool(), runner_.options()).fits();
   }
 
@@ -156,7 +165,7 @@ class EarlyExit final : public Drafter {
 
   // What the first layers choose behind the chain. `residual`: where that of its last token goes.
   void guess_next(std::vector<float>& residual) {
-    const StepInput input{sequence_, std::span(chain_).last(1)};
+    const StepInput input = input_of(std::span(chain_).last(1));
     const auto outputs = runner_.guess_layers({&input, 1}, {0, options_.layers}, {});
     append_residual(residual);
     append_words();
@@ -170,7 +179,7 @@ class EarlyExit final : public Drafter {
     do guess_next(below_);
     while (std::ssize(chain_) - 1 - static_cast<int64_t>(first) < most && has_room());
     const size_t count = chain_.size() - 1 - first;
-    StepInput input{sequence_, std::span(chain_).subspan(first, count)};
+    StepInput input = input_of(std::span(chain_).subspan(first, count));
     input.num_drafts = static_cast<int32_t>(count) - 1;
     const auto outputs =
         runner_.guess_layers({&input, 1}, {options_.layers, options_.checking_layers}, below_);
@@ -207,6 +216,7 @@ class EarlyExit final : public Drafter {
   core::DraftTextTable<ExitText> texts_{"early exit"};
   // Of the guess under way:
   SequenceId sequence_ = 0;
+  const std::atomic<bool>* cancelled_ = nullptr;
   int64_t past_ = 0;
   int32_t replaced_ = 0;  // guesses, by the layers that check
   std::vector<int32_t> chain_;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/cancel_watch.h"
 #include "engine/device_joint.h"
 #include "model/adapter.h"
 #include "model/rope.h"
@@ -62,6 +63,9 @@ struct StepBatch {
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
   ChoicePoint choice_point = ChoicePoint::kBehindPass;
   Meanwhile* meanwhile = nullptr;  // called once where a device runs the pass, while it does
+  // Looked at all along the pass, which may throw kCancelled; what it has written by then is
+  // nobody's. A device's is looked at before it is started. Null: nobody ends it.
+  core::CancelWatch* watch = nullptr;
   // [rows] or empty: what the host chose behind the head, and the runner-up; -1: the head's stands
   std::vector<int32_t> chosen, runners_up;
   // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all. Only

@@ -132,6 +132,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
     choices[i].reserve(static_cast<size_t>(engines[i]->options().max_logit_rows));
   }
   outputs.reserve(rows);
+  watch.reserve(static_cast<size_t>(options.max_sequences));
   if (device_joint) {
     if (engines.size() > 1) {
       joint_model = engine::make_device_joint(engines[0]->options().device, *device_joint,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cancel_watch.h"
 #include "engine/device_model.h"
 #include "engine/federation_audit.h"
 #include "engine/occupant.h"
@@ -120,6 +121,7 @@ struct Federation::Impl {
   size_t base = kNone;                    // the source whose hidden state the gate reads
   AuditLayout layout;
   ModelSummary summary;
+  core::CancelWatch watch;  // of the step under way
   AuditSink* sink = nullptr;
   engine::StepClock clock;
   std::vector<RecordTap> taps;  // [engines]

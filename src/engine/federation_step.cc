@@ -37,6 +37,7 @@ void Federation::Impl::prepare() {
       own.rows = input.rows;
       own.next_token = input.next_token;
       own.num_drafts = input.num_drafts;
+      own.cancelled = input.cancelled;
       // Several engines' next steps hang on a joint that none of them makes.
       own.goes_on = input.goes_on && joint_model == nullptr;
       const auto layers = static_cast<int32_t>(engine_of(source).audit_layout().layers.size());
@@ -66,6 +67,9 @@ std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const Forced
 }
 
 void Federation::Impl::run() {
+  watch.begin();
+  watch.add(options.cancelled);
+  for (const StepInput& input : step_inputs) watch.add(input.cancelled);
   if (records()) clock.begin();
   try {
     for (const StepInput& input : step_inputs) {  // before the pass: a sampler in it sees them
@@ -158,6 +162,7 @@ void Federation::Impl::collect() {
   }
   engine::AcceptedRows accepted;
   for (size_t row = 0; row < rows.size(); ++row) {
+    watch.check();
     const StepInput& input = input_of(row);
     if (accepted.has(rows[row], input)) {
       combine_row(row);

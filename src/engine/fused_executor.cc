@@ -33,6 +33,7 @@ class FusedExecutor final : public Executor {
                  inputs.options.mmap_weights),
         is_mapped_(inputs.options.mmap_weights),
         reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
+        cancelled_(inputs.options.cancelled),
         pool_(inputs.options.threads) {
     if (inputs.adapters != nullptr) {
       adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
@@ -44,9 +45,11 @@ class FusedExecutor final : public Executor {
     plan_states(inputs);
     make_plan(inputs);
     products_.allocate(arena_, pool_.threads(), weights_.strip_bytes());
-    weights_.load(pool_.threads(), std::min<int64_t>(inputs.config.num_experts,
-                                                     inputs.options.max_step_tokens *
-                                                         inputs.config.num_experts_per_token));
+    weights_.load(
+        pool_.threads(),
+        std::min<int64_t>(inputs.config.num_experts,
+                          inputs.options.max_step_tokens * inputs.config.num_experts_per_token),
+        inputs.options.cancelled);
     if (inputs.weights_read) {
       for (const auto& op : ops_) op->use_loaded_weights();
       find_next_weights();
@@ -147,7 +150,7 @@ class FusedExecutor final : public Executor {
             counts.hits,  counts.misses,  counts.bytes_read};
   }
   std::optional<double> measure_read_bandwidth(double seconds) override {
-    return engine::measure_read_bandwidth(kernel_, pool_, weights_.memory(), seconds);
+    return engine::measure_read_bandwidth(kernel_, pool_, weights_.memory(), seconds, cancelled_);
   }
 
   void describe(ModelSummary& summary) const override {
@@ -170,9 +173,13 @@ class FusedExecutor final : public Executor {
   // Hands one phase of one op to the pool; in one line, since other threads have to fetch it.
   class alignas(64) PhaseWork final : public PieceWork {
    public:
-    PhaseWork(const ops::Phase& phase, const ops::StepState& step, const NextWeights& next)
-        : phase_(phase), step_(step), next_(next) {}
-    void run_piece(int64_t piece) override { phase_.run(step_, piece); }
+    PhaseWork(const ops::Phase& phase, const ops::StepState& step, const NextWeights& next,
+              core::CancelWatch* watch)
+        : phase_(phase), step_(step), next_(next), watch_(watch) {}
+    // Of a step that is cancelled pieces are left out, and no phase follows.
+    void run_piece(int64_t piece) override {
+      if (watch_ == nullptr || !watch_->is_cancelled()) phase_.run(step_, piece);
+    }
     void fetch_next() override {
       for (const std::span<const std::byte> weights : next_) {
         for (size_t line = 0; line < weights.size(); line += 64) {
@@ -185,6 +192,7 @@ class FusedExecutor final : public Executor {
     const ops::Phase& phase_;
     const ops::StepState& step_;
     const NextWeights& next_;
+    core::CancelWatch* const watch_;
   };
 
   // Up to the head.
@@ -213,20 +221,22 @@ class FusedExecutor final : public Executor {
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
     for (size_t i = first; i < end; ++i) {
-      run_op(*ops_[i], step_, next_weights_[i]);
+      run_op(*ops_[i], step_, next_weights_[i], batch.watch);
       if (batch.audit_mode == AuditMode::kNaive) {
         naive_->after_op(i, step_, readback_);
       }
     }
   }
 
-  void run_op(const ops::PlannedOp& op, const ops::StepState& step, const NextWeights& next) {
+  void run_op(const ops::PlannedOp& op, const ops::StepState& step, const NextWeights& next,
+              core::CancelWatch* watch) {
     for (const ops::Phase& phase : op.phases()) {
       if (phase.prepare) phase.prepare(step);
       const int64_t pieces = phase.pieces(step);
       if (pieces == 0) continue;
-      PhaseWork work(phase, step, next);
+      PhaseWork work(phase, step, next, watch);
       pool_.run(work, pieces);
+      if (watch != nullptr) watch->check();
     }
   }
 
@@ -397,7 +407,8 @@ class FusedExecutor final : public Executor {
   std::vector<size_t> layer_begins_;
   ops::Products products_;
   model::CheckpointWeights weights_;
-  bool is_mapped_, reads_files_;  // while steps run
+  bool is_mapped_, reads_files_;              // while steps run
+  const std::atomic<bool>* const cancelled_;  // ends all that the engine does
   PlanArena arena_;
   std::vector<kv::MappedMemory> kv_memory_;
   std::vector<ops::KvLayer> kv_;

@@ -38,6 +38,7 @@ Generation::Impl::Impl(Stepper& stepper, std::span<const int32_t> prompt,
   input_.sampler = &sampler_;
   input_.seed = options.sampler.seed;
   input_.branch = options.branch;
+  input_.cancelled = options.cancelled;
   if (options.constraint != nullptr && options.max_new_tokens > 0) begin_constraint();
   pending_.reserve(static_cast<size_t>(room_) + 1);
   path_.reserve(kMaxDrafts + 1);
@@ -89,7 +90,8 @@ void Generation::Impl::accept(std::span<const StepOutput> outputs) {
   telling_errors([&] {
     stretch_.done += input_.tokens.size() - static_cast<size_t>(input_.num_drafts);
     if (!take_outputs(outputs)) return end_attempt();
-    if (stretch_.done == stretch_.tokens.size()) end_stretch();
+    if (stretch_.done == stretch_.tokens.size()) return end_stretch();
+    if (stretch_.is_prompt && !tell_progress(static_cast<int64_t>(stretch_.done))) cancel();
   });
   tell_drafts();
 }
@@ -98,6 +100,10 @@ void Generation::Impl::cancel() {
   if (is_finished_) return;
   result_.reason = StopReason::kCancelled;
   finish();
+}
+
+bool Generation::Impl::tell_progress(int64_t done) {
+  return !options_.on_progress || options_.on_progress({done, result_.prompt_tokens});
 }
 
 void Generation::Impl::begin_constraint() {
@@ -138,6 +144,7 @@ void Generation::Impl::end_stretch() {
     has_prefilled_ = true;
     result_.prefill_seconds = seconds_since(start_);
     start_ = GenerationClock::now();
+    if (!tell_progress(result_.prompt_tokens)) return cancel();
     if (options_.max_new_tokens == 0) {
       is_finished_ = true;
       return;
@@ -195,7 +202,7 @@ void Generation::Impl::finish() {
     result_.constraint = guide_->counts();
     result_.is_complete = guide_->is_complete();
   }
-  if (has_prefilled_) result_.decode_seconds = seconds_since(start_);
+  (has_prefilled_ ? result_.decode_seconds : result_.prefill_seconds) = seconds_since(start_);
 }
 
 void Generation::Impl::tell(ConstraintFailure::Kind kind, int32_t refused) {

@@ -66,6 +66,8 @@ struct Generation::Impl {
   // What is pending. `chooses`: a token follows; else the last one stays to be computed.
   void feed(bool chooses);
   void end_stretch();
+  /// Whether the host goes on behind so many tokens of the prompt.
+  bool tell_progress(int64_t done);
   // The token that was chosen: false where the attempt ends with it, or with what is forced behind.
   bool take_choice();
   void end_attempt();

@@ -32,6 +32,8 @@ void Generation::Impl::begin_speculation() {
       stepper_.tokens(sequence_.id()),   prompt_,       room_, stepper_.summary().vocab_size, ends,
       stepper_.options().feature_layers, sequence_.id()};
   answer.sampler = &sampler_;
+  answer.cancelled = options_.cancelled;
+  answer.ended = stepper_.options().cancelled;
   if (Engine* const own = engine_of(stepper_)) {
     engine::StepRunner& runner = engine::EngineAccess::runner(*own);
     // Under the masks of a tree the host chooses, whose last bits are not those of a device.

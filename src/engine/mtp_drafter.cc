@@ -43,6 +43,7 @@ class MtpDrafter final : public Drafter {
     options.mmap_weights = target.mmap_weights;
     options.keep_hidden_state = feeds_normed_;
     options.audit_mode = AuditMode::kNone;
+    options.cancelled = target.cancelled;
     engine::LoadRequest request;
     const int num_layers = std::min(model::num_draft_layers(config), kMostLayers);
     for (int layer = 0; layer < num_layers; ++layer) {
@@ -62,7 +63,9 @@ class MtpDrafter final : public Drafter {
   DraftTextId start(const DraftText& text) override {
     std::vector<SequenceId> sequences;
     for (const auto& engine : engines_) sequences.push_back(engine->create_sequence());
-    return texts_.add(std::make_unique<MtpText>(std::move(sequences), hidden_, text.max_tokens));
+    auto added = std::make_unique<MtpText>(std::move(sequences), hidden_, text.max_tokens);
+    added->cancelled = text.cancelled;
+    return texts_.add(std::move(added));
   }
   DraftTextId fork(DraftTextId text) override {
     MtpText copy = texts_.get(text);
@@ -111,7 +114,12 @@ class MtpDrafter final : public Drafter {
       text.guessed_rows.clear();
       active_.push_back({&text, core::chain_room(proposal)});
     }
-    for (size_t depth = 0; !active_.empty(); ++depth) guess(depth);
+    try {
+      for (size_t depth = 0; !active_.empty(); ++depth) guess(depth);
+    } catch (...) {  // it may be asked again
+      for (const DraftProposal& proposal : proposals) forget_guesses(texts_.get(proposal.text));
+      throw;
+    }
     for (DraftProposal& proposal : proposals) {
       MtpText& text = texts_.get(proposal.text);
       forget_beyond(text);
@@ -139,6 +147,11 @@ class MtpDrafter final : public Drafter {
     }
   }
 
+  void forget_guesses(MtpText& text) {
+    text.guessed.clear();
+    forget_beyond(text);
+  }
+
   void begin_pass(size_t layer) {
     layer_ = layer;
     inputs_.clear();
@@ -154,6 +167,7 @@ class MtpDrafter final : public Drafter {
   void add_input(MtpText& text, int64_t first, int64_t ready, StepInput::Rows choice) {
     StepInput input;
     input.sequence = text.sequence(layer_);
+    input.cancelled = text.cancelled;
     input.rows = choice;
     inputs_.push_back(input);
     parts_.push_back({&text, first, ready, std::ssize(tokens_) - first - ready});

@@ -4,6 +4,7 @@
 // and the token that stands one further behind.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -48,8 +49,9 @@ class MtpText {
   SequenceId sequence(size_t layer) const { return layers_[layer].sequence; }
   void set_sequence(size_t layer, SequenceId sequence) { layers_[layer].sequence = sequence; }
 
-  std::vector<int32_t> guessed;  // behind the text as it stands
-  std::vector<float> output;     // [hidden] of the pair behind which the last of these stands
+  const std::atomic<bool>* cancelled = nullptr;  // of its answer
+  std::vector<int32_t> guessed;                  // behind the text as it stands
+  std::vector<float> output;  // [hidden] of the pair behind which the last of these stands
   // [rows, hidden] that a layer gave for pairs whose tokens are guessed, up to that one
   std::vector<float> guessed_rows;
 

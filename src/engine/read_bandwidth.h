@@ -2,6 +2,7 @@
 // How fast the engine's threads read its weights when they do nothing else.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -12,9 +13,10 @@
 namespace vitrine::engine {
 
 /// Bytes a second of the fastest of the passes over `parts` that begin within `seconds`, at least
-/// two. None where the parts hold not one line of 64 bytes.
+/// two. None where the parts hold not one line of 64 bytes. Throws kCancelled where the flag is
+/// raised (null: there is none).
 std::optional<double> measure_read_bandwidth(const kernels::CpuKernels& kernel, WorkerPool& pool,
                                              std::span<const std::span<const std::byte>> parts,
-                                             double seconds);
+                                             double seconds, const std::atomic<bool>* cancelled);
 
 }  // namespace vitrine::engine

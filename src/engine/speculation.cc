@@ -61,6 +61,8 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
       engine_(answer.engine),
       threads_(answer.threads),
       borrower_(dynamic_cast<core::ThreadBorrower*>(options.drafter)),
+      cancelled_(answer.cancelled),
+      ended_(answer.ended),
       gate_(options),
       gate_ahead_(options),
       end_ids_(answer.end_ids.begin(), answer.end_ids.end()),
@@ -86,8 +88,8 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
                   "it reads layers of the model that the engine was not loaded to show; expected "
                   "EngineOptions::feature_layers to be its own");
     }
-    text_ =
-        options_.drafter->start({options_.scope, before_, before_ + answer.room, answer.sequence});
+    text_ = options_.drafter->start(
+        {options_.scope, before_, before_ + answer.room, answer.sequence, answer.cancelled});
     if (text_ == 0) throw Error(ErrorKind::kInvalidArgument, "it named a text 0");
   });
   if (is_on() && !answer.past.empty()) show(answer.past);
@@ -118,11 +120,21 @@ void Speculation::guarded(Work&& work) {
   try {
     work();
   } catch (const std::exception& error) {
-    fail(error.what());
+    fail(error);
   } catch (...) {
     fail(kUnknownProblem);
   }
   add_time(std::chrono::duration<double>(SpeculationClock::now() - start).count());
+}
+
+// An answer that is cancelled ends, and its drafter has no problem.
+void Speculation::fail(const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  if (own == nullptr || own->kind() != ErrorKind::kCancelled || !is_cancelled()) {
+    return fail(std::string(error.what()));
+  }
+  num_drafts_ = 0;
+  release(false);
 }
 
 void Speculation::fail(const std::string& problem) {
@@ -284,13 +296,21 @@ void Speculation::ask_together(Drafter& drafter, std::span<Speculation* const> a
                                std::span<DraftProposal> proposals) {
   const SpeculationClock::time_point start = SpeculationClock::now();
   std::string problem;
+  bool is_cancelled = false;  // for one of them
   try {
     const Loan loan(*answers.front());
     drafter.propose(proposals);
+  } catch (const Error& error) {
+    is_cancelled = error.kind() == ErrorKind::kCancelled &&
+                   std::ranges::any_of(answers, &Speculation::is_cancelled);
+    problem = is_cancelled ? "" : error.what();
   } catch (const std::exception& error) {
     problem = error.what();
   } catch (...) {
     problem = kUnknownProblem;
+  }
+  for (DraftProposal& proposal : proposals) {
+    if (is_cancelled) proposal.count = 0;  // the others go on without for a pass
   }
   const std::chrono::duration<double> taken = SpeculationClock::now() - start;
   for (Speculation* answer : answers) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cancel_watch.h"
 #include "core/piece_work.h"
 #include "engine/draft_walk.h"
 #include "engine/known_masks.h"
@@ -32,6 +33,8 @@ struct SpeculatedAnswer {
   Occupant* engine = nullptr;
   core::PieceThreads* threads = nullptr;
   const SamplerPipeline* sampler = nullptr;  // that chooses its tokens
+  // Flags of the host's that end it, and all that its engine does; null: there is none.
+  const std::atomic<bool>*cancelled = nullptr, *ended = nullptr;
 };
 
 /// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
@@ -102,6 +105,8 @@ class Speculation final : public KnownMasks {
   void guarded(Work&& work);
   void show(std::span<const int32_t> tokens);
   void fail(const std::string& problem);
+  void fail(const std::exception& error);
+  bool is_cancelled() const { return core::is_raised(cancelled_) || core::is_raised(ended_); }
   void check(int32_t count) const;
   void check_tree(int32_t count) const;
   template <typename Keep>
@@ -114,6 +119,7 @@ class Speculation final : public KnownMasks {
   Occupant* engine_;
   core::PieceThreads* threads_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
+  const std::atomic<bool>*cancelled_, *ended_;
   DraftGate gate_;
   DraftGate gate_ahead_;          // that is told of a pass to come
   DrawingStage* draw_ = nullptr;  // that checks guesses; null: what is chosen does

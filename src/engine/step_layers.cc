@@ -168,6 +168,7 @@ std::span<const StepOutput> StepRunner::run_layers(std::span<const StepInput> in
   } whole{layers_, graph_.num_layers, residual_};
   layers_ = {layers.first, layers.end < 0 ? graph_.num_layers : layers.end};
   check_layers(inputs, residual);
+  begin_watch(inputs);
   residual_ = residual.data();
   for (const StepInput& input : inputs) pool_.hold_layers(input.sequence);
   try {

@@ -94,6 +94,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   executor_->describe(summary_);
   const auto tokens = static_cast<size_t>(options_.max_step_tokens);
   const auto rows = static_cast<size_t>(options_.max_logit_rows);
+  watch_.reserve(static_cast<size_t>(options_.max_sequences));
   batch_.reserve(tokens, rows, static_cast<size_t>(options_.max_sequences) + tokens);
   rows_.reserve(tokens, rows, tokens);
   outputs_.reserve(rows);
@@ -150,7 +151,9 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
         {static_cast<int32_t>(batch_.token_ids.size()), count, past, blocks.blocks.data()});
     if (pool_.has_states()) {  // undo() takes it back
       const bool has_drafts = input.num_drafts > 0;
-      batch_.spans.back().state = pool_.own_state(input.sequence, count, has_drafts);
+      const bool is_forced = !input.routes.empty() || pool_.forced_end(input.sequence) > 0;
+      batch_.spans.back().state =
+          pool_.own_state(input.sequence, count, /*keeps=*/has_drafts || is_forced);
       if (has_drafts) batch_.spans.back().journal = journal_.add(input.sequence, past, count);
       pool_.set_state_length(input.sequence, past + count);
     }
@@ -236,6 +239,7 @@ void StepRunner::choose() {
   outputs_.clear();
   AcceptedRows accepted;
   for (size_t row = 0; row < rows_.size(); ++row) {
+    watch_.check();
     StepOutput output = output_of(row);
     if (accepted.has(rows_[row], input_of(rows_[row]))) {
       std::memcpy(&output.token, pass_.words + row * sizeof(int32_t), sizeof(int32_t));
@@ -378,6 +382,7 @@ void StepRunner::choose_behind_head() {
   const auto vocab = static_cast<size_t>(config_.vocab_size);
   AcceptedRows accepted;
   for (size_t row = 0; row < rows_.size(); ++row) {
+    watch_.check();
     const StepInput& input = input_of(rows_[row]);
     const bool is_sampled = accepted.has(rows_[row], input) && is_host_sampled(row);
     batch_.chosen.push_back(is_sampled ? sample(row, pass_.logits + row * vocab) : -1);
@@ -420,6 +425,7 @@ void StepRunner::undo(std::span<const StepInput> inputs) {
 std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
                                              const DeviceJointStep* joint) {
   check(inputs);
+  begin_watch(inputs);
   if (joint != nullptr || !takes_leads()) leads_.clear();
   led_layer_ = leads_.take(inputs, pool_, records()) ? leads_.layer() : 0;
   try {
@@ -437,6 +443,7 @@ std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
 std::span<const StepOutput> StepRunner::step_to_rows(std::span<const StepInput> inputs,
                                                      const DeviceJointStep* joint) {
   check(inputs);
+  begin_watch(inputs);
   leads_.clear();
   try {
     run_to_rows(inputs, joint, ChoicePoint::kBehindHead);

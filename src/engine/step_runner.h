@@ -107,6 +107,14 @@ class StepRunner final : private Meanwhile {
  private:
   bool records() const { return sink_ != nullptr && layout_.mode != AuditMode::kNone; }
 
+  /// Before anything of a step has happened.
+  void begin_watch(std::span<const StepInput> inputs) {
+    watch_.begin();
+    watch_.add(options_.cancelled);
+    for (const StepInput& input : inputs) watch_.add(input.cancelled);
+    watch_.check();
+    batch_.watch = watch_.is_idle() ? nullptr : &watch_;
+  }
   void check(std::span<const StepInput> inputs) const;
   void check_trees(std::span<const StepInput> inputs) const;
   void check_layers(std::span<const StepInput> inputs, std::span<const float> residual) const;
@@ -156,6 +164,7 @@ class StepRunner final : private Meanwhile {
   ModelConfig config_;
   ops::Graph graph_;
   EngineOptions options_;
+  core::CancelWatch watch_;
   AuditLayout layout_;
   std::optional<model::LoraAdapters> adapters_;
   std::optional<ops::TapBook> taps_;

@@ -47,6 +47,7 @@ void FileExpertCache::allocate(int64_t most_active) {
 }
 
 int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
+  forget_unread();  // of a step that was cancelled
   ++clock_;
   missing_.clear();
   for (int32_t i = 0; i < count; ++i) {
@@ -67,6 +68,7 @@ int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
     slot.last_use = clock_;
     Expert& expert = *experts_[static_cast<size_t>(id)];
     expert.slot = static_cast<int32_t>(&slot - slots_.data());
+    expert.is_read = false;
     std::byte* memory = slot.memory;
     for (StoredMatrix& matrix : expert.stored) {
       matrix.place(memory);
@@ -86,20 +88,26 @@ void FileExpertCache::read(int32_t index) noexcept {
     for (const StoredMatrix& matrix : expert.stored) {
       read_stored_rows(kernel_, checkpoint_, matrix, 0, matrix.weight.rows, buffer);
     }
+    expert.is_read = true;
   } catch (...) {
     const std::scoped_lock lock(mutex_);
     if (error_ == nullptr) error_ = std::current_exception();
   }
 }
 
-void FileExpertCache::finish() {
-  if (error_ == nullptr) return;
-  // What was selected may not have been read: nothing of it counts as kept.
+// What was selected and not read does not count as kept.
+void FileExpertCache::forget_unread() {
   for (const int32_t id : missing_) {
     Expert& expert = *experts_[static_cast<size_t>(id)];
+    if (expert.is_read || expert.slot == kNone) continue;
     slots_[static_cast<size_t>(expert.slot)] = {slots_[static_cast<size_t>(expert.slot)].memory};
     expert.slot = kNone;
   }
+}
+
+void FileExpertCache::finish() {
+  if (error_ == nullptr) return;
+  forget_unread();
   std::exception_ptr error;
   std::swap(error, error_);
   std::rethrow_exception(error);

@@ -51,6 +51,7 @@ class FileExpertCache final : public ops::ExpertCache {
     StoredMatrix stored[3];  // gate, up, down
     ops::ExpertMatrices matrices;
     int32_t slot = kNone;
+    bool is_read = false;  // what the slot is to hold
   };
   struct Slot {
     std::byte* memory = nullptr;
@@ -58,6 +59,7 @@ class FileExpertCache final : public ops::ExpertCache {
     uint64_t last_use = 0;
   };
   size_t bytes_of(const Expert& expert) const;
+  void forget_unread();
 
   const kernels::CpuKernels& kernel_;
   const Checkpoint& checkpoint_;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/cancel_watch.h"
 #include "core/run_pieces.h"
 #include "model/latent_weights.h"
 #include "model/named_vector.h"
@@ -78,7 +79,8 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   return weight;
 }
 
-void CheckpointWeights::load(int threads, int64_t most_active_experts) {
+void CheckpointWeights::load(int threads, int64_t most_active_experts,
+                             const std::atomic<bool>* cancelled) {
   experts_.allocate(most_active_experts);
   const std::vector<StoredMatrix> pending = std::exchange(pending_, {});
   // Pieces of about a megabyte: read, they are still in the cache when they are packed.
@@ -99,6 +101,11 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
   }
   const auto make_work = [&] {
     return [&, buffer = std::vector<std::byte>()](size_t i) mutable {
+      if (core::is_raised(cancelled)) {
+        throw Error(ErrorKind::kCancelled, checkpoint_.path() +
+                                               ": loading was cancelled by its host "
+                                               "(EngineOptions::cancelled)");
+      }
       const Piece& piece = pieces[i];
       read_stored_rows(kernel_, checkpoint_, pending[piece.matrix], piece.row_begin, piece.row_end,
                        buffer);

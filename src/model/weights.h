@@ -2,6 +2,7 @@
 // Weights of a checkpoint as the fused path reads them: packed once, each behind a handle.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -60,8 +61,9 @@ class CheckpointWeights : public ops::PackedWeights {
 
   /// Fills the matrices that were asked for, on so many threads, and makes room for
   /// `most_active_experts` or more in the cache of experts. Until then they hold zeros. Throws kIo,
-  /// kBadFile, and kInvalidArgument where the cache is too small.
-  void load(int threads, int64_t most_active_experts);
+  /// kBadFile, kInvalidArgument where the cache is too small, and kCancelled where a host's flag is
+  /// raised.
+  void load(int threads, int64_t most_active_experts, const std::atomic<bool>* cancelled = nullptr);
 
   /// Of the matrices that stand in the file, the largest strip (ops/products.h); 0: there are none.
   size_t strip_bytes() const;

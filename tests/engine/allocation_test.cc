@@ -107,8 +107,10 @@ void check_steps(const std::string& path, bool attribution, bool hidden_states =
       {.temperature = 0.8f, .top_k = 50, .top_p = 0.95f, .min_p = 0.01f});
   SamplerPipeline greedy = SamplerPipeline::from_options({.temperature = 0});
   StepInput inputs[5];
+  const std::atomic<bool> flags[5] = {};
   for (size_t i = 0; i < 5; ++i) {
     inputs[i].sequence = engine->create_sequence();
+    inputs[i].cancelled = &flags[i];
     inputs[i].tokens = std::span(ids).first(3 + i);
     inputs[i].sampler = i == 0 ? nullptr : i == 1 ? &greedy : &sampler;
     inputs[i].seed = i;

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/draft_spelling.h"
+#include "tests/engine/cancelled_drafter.h"
 #include "tests/engine/model_fixture.h"
-#include "tests/engine/speculated_answer.h"
 
 namespace vitrine::testing {
 namespace {
@@ -176,6 +176,11 @@ TEST_F(DraftModelTest, FollowsSeveralAnswersAtOnceAndGivesTheirSequencesBack) {
     EXPECT_LT(passes, 30);
     for (Generation& one : answers) EXPECT_EQ(one.take_result().tokens, truth);
   }
+}
+
+TEST_F(DraftModelTest, EndsWithItsAnswer) {
+  const auto drafter = make_draft_model(draft(shipped_model()), target_.tokenizer());
+  expect_cancelled_guesses(target_, *drafter, ask(all_samplers()[1].second));
 }
 
 TEST_F(DraftModelTest, StopsWhereItsContextEnds) {

@@ -6,7 +6,7 @@
 #include <climits>
 
 #include "engine/step_runner.h"
-#include "tests/engine/speculated_answer.h"
+#include "tests/engine/cancelled_drafter.h"
 
 namespace vitrine::testing {
 namespace {
@@ -244,6 +244,14 @@ TEST(EarlyExit, OfNearlyAllLayersIsOftenRight) {
   }
   EXPECT_GT(rates[1], 0.2);
   EXPECT_GT(rates[1], rates[0]);
+}
+
+TEST(EarlyExit, EndsWithItsAnswer) {
+  const auto engine = Engine::load(shipped_model(), exit_options(AuditMode::kDeferred));
+  for (const EarlyExitOptions& exit : exits_of(*engine)) {
+    const auto drafter = make_early_exit(*engine, exit);
+    expect_cancelled_guesses(*engine, *drafter, ask(*engine, "", all_samplers()[1].second));
+  }
 }
 
 TEST(EarlyExit, OfTwoDraftersInTurn) {

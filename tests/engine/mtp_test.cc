@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/engine/cancelled_drafter.h"
 #include "tests/engine/model_fixture.h"
-#include "tests/engine/speculated_answer.h"
 
 namespace vitrine::testing {
 namespace {
@@ -207,6 +207,15 @@ TEST(Mtp, OfSeveralLayersATextCanBeForkedAndBeginAnew) {
   EXPECT_EQ(again.front(), guess(fresh).front());
   drafter->release(fresh, false);
   drafter->release(fork, false);
+}
+
+TEST(Mtp, EndsWithItsAnswer) {
+  for (const MtpModel& model : mtp_models()) {
+    const MtpFolder folder(model, /*is_simple=*/true);
+    const auto engine = load(folder.path());
+    const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+    expect_cancelled_guesses(*engine, *drafter, ask(all_samplers()[1].second));
+  }
 }
 
 TEST(Mtp, TreesAreChainsAndTheGateMayPause) {

@@ -88,7 +88,7 @@ TEST_P(State, TokensWithForcedRoutesAreNotRunAgain) {
   StepInput input;
   input.sequence = sequence;
   input.routes = routes;
-  for (const size_t position : {5, 6}) {
+  for (const size_t position : {5, 6, 7}) {
     input.tokens = std::span(ids_).subspan(position, 1);
     engine_->step({&input, 1});
   }
