@@ -89,6 +89,13 @@ void DeviceOptions::add_to(CLI::App& command) {
       "--strict", strict,
       "refuse weights that could only run as float32, and a secret key whose file others can "
       "read, in place of a warning");
+  add_lenient_weights(command, lenient_weights);
+}
+
+void add_lenient_weights(CLI::App& command, bool& is_lenient) {
+  command.add_flag("--lenient-weights", is_lenient,
+                   "run a model although its files hold tensors that its config has no use for, "
+                   "with a warning");
 }
 
 vitrine::EngineOptions DeviceOptions::engine_options() const {
@@ -98,6 +105,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (kernels == "reference") options.kernels = vitrine::KernelPath::kReference;
   options.threads = threads;
   options.strict = strict;
+  options.lenient_weights = lenient_weights;
   options.kv_bytes = kv_bytes;
   options.expert_cache_bytes = expert_cache;
   options.mmap_weights = mmap;

@@ -42,7 +42,7 @@ void add_federate(CLI::App& app, Command& command);
 [[noreturn]] void refuse(const std::string& message);
 
 /// --device, --kernels, --threads, --kv-type, --kv-bytes, --activation-type, --expert-cache,
-/// --rope-frequencies and --strict.
+/// --rope-frequencies, --strict and --lenient-weights.
 struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
@@ -51,6 +51,7 @@ struct DeviceOptions {
   std::string activation_type = "int8";
   int threads = 0;
   bool strict = false;
+  bool lenient_weights = false;
   uint64_t kv_bytes = 0;
   uint64_t expert_cache = 0;
   bool mmap = false;
@@ -96,6 +97,8 @@ nlohmann::ordered_json seed_json(uint64_t seed);
 bool read_seed(const nlohmann::json& json, uint64_t& seed);
 /// What a log says of a token's text; empty for an id that the tokenizer lacks.
 vitrine::TokenPiece token_piece(const vitrine::Tokenizer& tokenizer, int32_t id);
+/// `--lenient-weights`, of commands that load a model without the options of a device.
+void add_lenient_weights(CLI::App& command, bool& is_lenient);
 /// `--strict`, and what it does: refuses a secret key's file that others can read. An empty path
 /// and a file that is not there are nothing to refuse.
 void add_strict(CLI::App& command, bool& is_strict);

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "build_facts.h"
 #include "federate.h"
@@ -65,38 +65,20 @@ std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& chec
   return modules;
 }
 
-/// True for a tensor of a wrapper around the text model, which runs without it.
-bool sees_or_hears(const vitrine::TensorInfo& tensor) {
-  for (const char* part : {"vision", "visual", "audio", "multi_modal_projector", "mm_projector"}) {
-    if (tensor.name.find(part) != std::string::npos) return true;
-  }
-  return false;
+/// "263 of the tensors, 1.2 MB".
+std::string count_text(const vitrine::TensorCount& count) {
+  return fmt::format("{:>5} of the tensors, {}", count.tensors, format_bytes(count.bytes));
 }
 
-/// True for a tensor that only drafts: of layers behind the model's last one, or named so.
-bool drafts(const vitrine::TensorInfo& tensor, const vitrine::ModelConfig& config) {
-  constexpr std::string_view kLayers = "model.layers.";
-  const std::string_view name = tensor.name;
-  if (name.starts_with("mtp.") || name.starts_with("model.mtp")) return true;
-  if (!name.starts_with(kLayers)) return false;
-  int64_t layer = -1;
-  const char* const begin = name.data() + kLayers.size();
-  std::from_chars(begin, name.data() + name.size(), layer);
-  return layer >= config.num_layers;
-}
-
-/// Tensors that a model runs without, by what they are for.
-std::map<std::string, Totals> unused_tensors(const vitrine::Checkpoint& checkpoint,
-                                             const vitrine::ModelConfig& config) {
-  std::map<std::string, Totals> unused;
-  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
-    const bool is_seeing = sees_or_hears(tensor);
-    if (!is_seeing && !drafts(tensor, config)) continue;
-    Totals& totals = unused[is_seeing ? "vision and audio" : "drafting"];
-    ++totals.count;
-    totals.bytes += tensor.stored_bytes;
-  }
-  return unused;
+/// Of those that nothing asks for: what a load says, and their names.
+std::string unused_text(const vitrine::TensorUse& use) {
+  constexpr size_t kMostNamed = 6;
+  const std::span<const std::string> all = use.unused_names;
+  const auto first = all.first(std::min(all.size(), kMostNamed));
+  return fmt::format(
+      "{}, refused without --lenient-weights: {}{}", count_text(use.unused), fmt::join(first, ", "),
+      all.size() > first.size() ? fmt::format(" and {} more", all.size() - first.size())
+                                : std::string());
 }
 
 /// "12 layers within 128, room for 1728 positions: 1.8 MB".
@@ -147,10 +129,11 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   for (const auto& [dtype, totals] : by_dtype) {
     line("tensors", fmt::format("{:>5} {:<8}{}", totals.count, dtype, format_bytes(totals.bytes)));
   }
-  for (const auto& [purpose, totals] : unused_tensors(checkpoint, config)) {
-    line(purpose.c_str(), fmt::format("{:>5} of the tensors, {}, not used", totals.count,
-                                      format_bytes(totals.bytes)));
+  line("used", count_text(made.tensors.used));
+  for (const vitrine::UnneededTensors& kind : made.tensors.not_needed) {
+    line(kind.purpose.c_str(), count_text(kind.count) + ", not needed");
   }
+  if (made.tensors.unused.tensors > 0) line("unused", unused_text(made.tensors));
   const auto modules = quantized_modules(checkpoint);
   if (modules.empty()) line("quantization", "none");
   for (const auto& [scheme, count] : modules) {
@@ -219,11 +202,18 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   for (const auto& [scheme, count] : quantized_modules(checkpoint)) {
     json["quantization"].push_back({{"scheme", scheme}, {"modules", count}});
   }
+  const auto counts = [](const vitrine::TensorCount& count) {
+    return nlohmann::ordered_json{{"tensors", count.tensors}, {"bytes", count.bytes}};
+  };
+  json["used"] = counts(made.tensors.used);
   json["not_used"] = nlohmann::ordered_json::array();
-  for (const auto& [purpose, totals] : unused_tensors(checkpoint, config)) {
-    json["not_used"].push_back(
-        {{"purpose", purpose}, {"tensors", totals.count}, {"bytes", totals.bytes}});
+  for (const vitrine::UnneededTensors& kind : made.tensors.not_needed) {
+    nlohmann::ordered_json entry = {{"purpose", kind.purpose}};
+    entry.update(counts(kind.count));
+    json["not_used"].push_back(std::move(entry));
   }
+  json["unused"] = counts(made.tensors.unused);
+  json["unused"]["names"] = made.tensors.unused_names;
   json["device"] = model.device;
   json["kernels"] = model.kernels;
   json["isa"] = model.isa;
@@ -273,6 +263,7 @@ int run_inspect(const InspectArguments& arguments) {
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   vitrine::EngineOptions options = arguments.device.engine_options();
+  options.lenient_weights = true;  // what has no use is counted
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   options.max_context =
       static_cast<int>(context_limit(arguments.context.value_or(0), config, arguments.model,

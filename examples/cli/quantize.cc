@@ -31,6 +31,7 @@ struct QuantizeArguments {
   int group_size = 32;
   int eval_tokens = 0;
   bool keep_head = false;
+  bool lenient_weights = false;
 };
 
 /// The source model and a text's ids, ready before anything is quantized: a bad text or a model
@@ -39,11 +40,13 @@ struct Evaluation {
   std::unique_ptr<vitrine::Engine> source;
   std::vector<int32_t> ids;
   int64_t window = 0;
+  bool is_lenient = false;  // --lenient-weights
   std::string text_name, text_sha256;
 };
 
-vitrine::EngineOptions evaluation_options(int64_t window) {
+vitrine::EngineOptions evaluation_options(int64_t window, bool is_lenient) {
   vitrine::EngineOptions options;
+  options.lenient_weights = is_lenient;
   options.kv_codecs = {"f32"};  // of the two models, weights alone differ
   return vitrine::scoring_options(window, options);
 }
@@ -66,13 +69,16 @@ Evaluation prepare_evaluation(const QuantizeArguments& arguments,
   evaluation.window = std::min<int64_t>(config.max_position_embeddings, kEvaluationWindow);
   evaluation.text_name = std::filesystem::path(arguments.text).filename().string();
   evaluation.text_sha256 = vitrine::sha256_of_text(text);
-  evaluation.source = vitrine::Engine::load(arguments.model, evaluation_options(evaluation.window));
+  evaluation.is_lenient = arguments.lenient_weights;
+  evaluation.source = vitrine::Engine::load(
+      arguments.model, evaluation_options(evaluation.window, evaluation.is_lenient));
   return evaluation;
 }
 
 /// Runs the model that was made over the text beside its source. Throws kCancelled after Ctrl-C.
 vitrine::QuantizeEvaluation evaluate(const Evaluation& evaluation, const std::string& folder) {
-  const auto result = vitrine::Engine::load(folder, evaluation_options(evaluation.window));
+  const auto result =
+      vitrine::Engine::load(folder, evaluation_options(evaluation.window, evaluation.is_lenient));
   vitrine::WindowOptions options;
   options.window = evaluation.window;
   options.before_step = [] {
@@ -183,7 +189,8 @@ int run_quantize(const QuantizeArguments& arguments) {
   if (!checkpoint.tokenizer_json().empty()) {
     open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
   }
-  vitrine::Engine::check(arguments.model);  // nobody could load what came of another
+  // Nobody could load what came of another.
+  vitrine::Engine::check(arguments.model, arguments.lenient_weights);
   catch_interrupts();
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && !is_quiet();
   vitrine::QuantizeOptions options;
@@ -242,6 +249,7 @@ void add_quantize(CLI::App& app, Command& command) {
       ->add_option("--eval-tokens", arguments->eval_tokens,
                    "how much of the text at most (default: all)")
       ->check(CLI::Range(2, 1 << 30));
+  add_lenient_weights(*quantize, arguments->lenient_weights);
   add_quiet(*quantize);
   quantize->callback(
       [arguments, &command] { command = [arguments] { return run_quantize(*arguments); }; });

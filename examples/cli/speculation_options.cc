@@ -139,6 +139,7 @@ std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitri
   options.engine.device = target.device;
   options.engine.kernels = target.kernels;
   options.engine.threads = target.threads;
+  options.engine.lenient_weights = target.lenient_weights;
   options.engine.max_context = static_cast<int>(std::min<int64_t>(target.max_context, limit));
   options.engine.max_sequences = target.max_sequences;
   options.engine.max_step_tokens = std::min(512, options.engine.max_context);

@@ -16,6 +16,7 @@
 #include "vitrine/generate.h"
 #include "vitrine/step.h"
 #include "vitrine/tap.h"
+#include "vitrine/tensor_use.h"
 
 namespace vitrine {
 
@@ -88,6 +89,9 @@ struct EngineOptions {
   /// A weight stored in a type that no fused kernel reads without loss is an error, not a warning
   /// (it is run as float32).
   bool strict = false;
+  /// A tensor that nothing in the config asks for is a warning, not an error (TensorUse): the model
+  /// runs without it, which may be another model than its publisher's.
+  bool lenient_weights = false;
   /// True makes a sampler's choice on `device`, so that ids come back and no logits
   /// (SamplerPipeline::has_device_form; not in naive mode): by tensor operations on the reference
   /// path, by a kernel of the step's graph on CUDA's fused path. False leaves out the memory that
@@ -187,6 +191,7 @@ struct ModelPlan {
   ModelSummary summary;         ///< as Engine::summary has it
   std::vector<PlanEntry> plan;  ///< as Engine::plan has it
   EngineOptions options;        ///< with what stands for defaults
+  TensorUse tensors;            ///< what the model does with those of its files
 };
 
 /// What a cache of experts holds and did since the model was loaded.
@@ -211,8 +216,8 @@ class VITRINE_API Engine final : public Stepper {
   /// Loads a Hugging Face folder or a GGUF file.
   static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options);
   /// Throws what load() throws for a model that cannot run (architecture, a missing tensor, a shape
-  /// that contradicts the config) without reading its weights. Thread-safe.
-  static void check(const std::string& path);
+  /// that contradicts the config, one without a use) without reading its weights. Thread-safe.
+  static void check(const std::string& path, bool lenient_weights = false);
   /// What load() would make, and throw, of a model. On the fused path of the CPU, without an expert
   /// cache, in the time that its header takes: nothing is read but adapters and, with mmap_weights,
   /// what is kept beside the map (zero points, scales of FP8), so a wrong number elsewhere is not

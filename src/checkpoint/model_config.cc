@@ -301,14 +301,12 @@ ModelConfig parse_model_config(const Checkpoint& checkpoint) {
       checkpoint.config_json(), checkpoint.config_name(), checkpoint.generation_config_json(),
       checkpoint.is_gguf() ? checkpoint.config_name()
                            : checkpoint.path() + "/generation_config.json");
-  // Classes of wrappers say that the head is the embedding where their files do not; a file that
-  // has a head decides, as in transformers.
-  if (config.tie_word_embeddings && checkpoint.find("lm_head.weight") != nullptr) {
-    const nlohmann::json json =
-        parse_json_object(checkpoint.config_json(), checkpoint.config_name());
-    if (checkpoint::text_config(json, checkpoint.config_name()).is_wrapped) {
-      config.tie_word_embeddings = false;
-    }
+  // A file that has a head decides, as in transformers: it is the embedding only where both hold
+  // the same numbers.
+  constexpr const char* kHead = "lm_head";
+  if (checkpoint.find(std::string(kHead) + ".weight") != nullptr ||
+      checkpoint.find_quantized(kHead) != nullptr) {
+    config.tie_word_embeddings = false;
   }
   return config;
 }

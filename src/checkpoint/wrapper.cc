@@ -46,9 +46,9 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
     if (wrapper != std::end(kWrappers) && fields.find("hidden_size") == nullptr) {
       fields.bad(kTextConfig, "the fields of the text model in " + quote_text(type));
     }
-    return {std::move(config), place, /*is_wrapped=*/false};
+    return {std::move(config), place};
   }
-  TextConfig result{*fields.find(kTextConfig), place + ": text_config", /*is_wrapped=*/true};
+  TextConfig result{*fields.find(kTextConfig), place + ": text_config"};
   if (text->find("model_type") == nullptr) {
     result.fields["model_type"] =
         wrapper == std::end(kWrappers) ? type + "_text" : std::string(wrapper->text_type);

@@ -16,7 +16,6 @@ namespace vitrine::checkpoint {
 struct TextConfig {
   nlohmann::json fields;
   std::string place;
-  bool is_wrapped = false;  ///< They stood in a wrapper's `text_config`.
 };
 
 /// The `text_config` of a wrapper, with what it leaves to the wrapper; else the config itself.

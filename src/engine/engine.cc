@@ -25,8 +25,9 @@ std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOption
   return engine::EngineAccess::load(path, options, {});
 }
 
-void Engine::check(const std::string& path) {
+void Engine::check(const std::string& path, bool lenient_weights) {
   EngineOptions options;
+  options.lenient_weights = lenient_weights;
   options.max_context = options.max_sequences = options.max_step_tokens = options.threads = 1;
   options.audit_mode = AuditMode::kNone;
   const engine::StepRunner runner(path, options, {engine::LoadRequest::Reading::kCheck});
@@ -34,7 +35,7 @@ void Engine::check(const std::string& path) {
 
 ModelPlan Engine::describe(const std::string& path, const EngineOptions& options) {
   engine::StepRunner runner(path, options, {engine::LoadRequest::Reading::kDescribe});
-  return {runner.summary(), runner.executor().plan(), runner.options()};
+  return {runner.summary(), runner.executor().plan(), runner.options(), runner.tensor_use()};
 }
 
 const ModelSummary& Engine::summary() const { return impl_->runner.summary(); }

@@ -14,6 +14,7 @@
 #include "engine/model_checks.h"
 #include "model/architecture.h"
 #include "model/draft_layer.h"
+#include "model/tensor_use.h"
 #include "ops/draft_input.h"
 
 namespace vitrine::engine {
@@ -24,7 +25,7 @@ namespace {
 constexpr size_t kMaxBranches = 255;
 
 // Of a draft layer `config` becomes that of a model of this layer alone.
-ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
+ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request, bool is_lenient,
                        ModelConfig& config) {
   if (request.is_draft_layer()) {
     model::DraftLayer layer = model::build_draft_layer(checkpoint, config, request.draft_layer);
@@ -33,7 +34,7 @@ ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
   }
   ops::Graph graph =
       model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
-  require_no_surplus(checkpoint, config);
+  if (!is_lenient) require_no_surplus(checkpoint, config);
   return graph;
 }
 
@@ -43,7 +44,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                        const LoadRequest& request)
     : checkpoint_(Checkpoint::open(path)),
       config_(parse_model_config(checkpoint_)),
-      graph_(build_graph(checkpoint_, request, config_)),
+      graph_(build_graph(checkpoint_, request, given.lenient_weights, config_)),
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows)),
@@ -61,8 +62,9 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   const bool is_fused_cpu =
       options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
   if (!options_.adapters.empty()) adapters_.emplace(options_.adapters, graph_, is_fused_cpu);
-  if (request.reading != Reading::kCheck && !request.is_draft_layer()) {
-    report_float_blocks(checkpoint_, options_.strict);
+  if (!request.is_draft_layer()) {
+    tensor_use_ = model::find_tensor_use(checkpoint_, config_, graph_, options_.lenient_weights);
+    if (request.reading != Reading::kCheck) report_float_blocks(checkpoint_, options_.strict);
   }
   const bool knows_unread = is_fused_cpu && options_.expert_cache_bytes == 0;
   const bool weights_read =

@@ -90,6 +90,8 @@ class StepRunner final : private Meanwhile {
   const AuditLayout& layout() const { return layout_; }
   const EngineOptions& options() const { return options_; }
   const ModelSummary& summary() const { return summary_; }
+  /// Of a draft layer alone it is empty.
+  const TensorUse& tensor_use() const { return tensor_use_; }
   kv::BlockPool& pool() { return pool_; }
   /// Null where nothing is tapped.
   ops::TapBook* taps() { return taps_ ? &*taps_ : nullptr; }
@@ -173,6 +175,7 @@ class StepRunner final : private Meanwhile {
   KvBlocks kv_blocks_;
   kv::BlockPool pool_;
   ModelSummary summary_;
+  TensorUse tensor_use_;
   AuditSink* sink_ = nullptr;
   uint64_t passes_ = 0;
   StepClock clock_;

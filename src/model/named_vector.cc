@@ -16,14 +16,19 @@ std::string one_plus(const std::string& tensor) { return std::string(kOnePlus) +
 
 std::string minus_exp(const std::string& tensor) { return std::string(kMinusExp) + tensor; }
 
+std::string stored_name(const std::string& name) {
+  for (const std::string_view prefix : {kOnePlus, kMinusExp}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
+}
+
 NamedVector find_named_vector(const Checkpoint& checkpoint, const std::string& name,
                               int64_t length) {
   NamedVector found;
   found.adds_one = name.starts_with(kOnePlus);
   found.is_minus_exp = name.starts_with(kMinusExp);
-  const std::string tensor = name.substr(found.adds_one       ? kOnePlus.size()
-                                         : found.is_minus_exp ? kMinusExp.size()
-                                                              : 0);
+  const std::string tensor = stored_name(name);
   const TensorInfo* info = checkpoint.find(tensor);
   const bool is_convolution = info != nullptr && info->shape.size() == 3 && info->shape[1] == 1 &&
                               info->shape[2] > 0 && length % info->shape[2] == 0 &&

@@ -16,6 +16,9 @@ std::string one_plus(const std::string& tensor);
 /// The name of decays whose logarithms, without their signs, the checkpoint holds.
 std::string minus_exp(const std::string& tensor);
 
+/// The tensor behind such a name, or the name itself.
+std::string stored_name(const std::string& name);
+
 /// A vector of the checkpoint: [length], a matrix of one such row, or [channels, 1, taps] of a
 /// convolution of each channel by itself, row after row.
 struct NamedVector {

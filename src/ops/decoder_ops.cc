@@ -14,6 +14,70 @@ const AuditLayout::Layer& layer_of(const AuditLayout& layout, const OpNode& node
 
 }  // namespace
 
+void EmbedParameters::append_weights(WeightNames& names) const { names.add_matrices({table}); }
+
+void NormParameters::append_weights(WeightNames& names) const { names.add_vectors({weight}); }
+
+void QkvParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({matrices[0], matrices[1], matrices[2]});
+  names.add_vectors({biases[0], biases[1], biases[2]});
+}
+
+void AttentionParameters::append_weights(WeightNames& names) const {
+  names.add_vectors({query_norm, key_norm, sinks});
+}
+
+void GatedDeltaParameters::append_weights(WeightNames& names) const {
+  names.add_vectors({convolution, rate, bias, norm});
+}
+
+void ShortConvolutionParameters::append_weights(WeightNames& names) const {
+  names.add_vectors({weight, bias});
+}
+
+void LatentAttentionParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({keys_and_values.module});
+  names.add_vectors({norm});
+}
+
+void ProjectParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({matrix});
+  names.add_vectors({bias});
+}
+
+void DenseParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({gate, up, down});
+}
+
+void RouterParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({matrix});
+  names.add_vectors({bias, correction, expert_scale});
+}
+
+void ExpertsParameters::append_weights(WeightNames& names) const {
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    for (const std::string* role : {&gate, &up, &down}) {
+      names.add_matrices({module(expert, *role)});
+      if (has_biases) names.add_vectors({module(expert, *role) + ".bias"});
+    }
+  }
+}
+
+void CombineParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({shared_gate});
+}
+
+void HeadParameters::append_weights(WeightNames& names) const { names.add_matrices({matrix}); }
+
+void PostNormParameters::append_weights(WeightNames& names) const {
+  names.add_vectors({weight, inner[0], inner[1], scalar});
+}
+
+void LayerInputsParameters::append_weights(WeightNames& names) const {
+  names.add_matrices({table});
+  names.add_vectors({norm});
+}
+
 std::optional<ResidualPart> EmbedParameters::residual(const Graph&, const OpNode&) const {
   return ResidualPart{Kind::kEmbedding};
 }

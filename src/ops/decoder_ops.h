@@ -17,6 +17,7 @@ struct EmbedParameters final : OpParameters {
   std::string table;  // [vocabulary, hidden]
   double multiplier = 1;
 
+  void append_weights(WeightNames& names) const override;
   std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
 };
 
@@ -29,6 +30,7 @@ struct NormParameters final : OpParameters {
   /// leaves the last one.
   bool enters_layer = false;
 
+  void append_weights(WeightNames& names) const override;
   bool reads_stream_between_layers() const override { return enters_layer; }
   /// Whether what it makes of the stream stands in a token's record.
   bool is_recorded(const OpNode& node) const { return enters_layer && node.layer >= 0; }
@@ -40,6 +42,7 @@ struct QkvParameters final : OpParameters {
   std::array<std::string, 3> matrices;  // of query, key and value
   std::array<std::string, 3> biases;    // empty: none
 
+  void append_weights(WeightNames& names) const override;
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
 };
@@ -61,6 +64,8 @@ struct AttentionParameters final : OpParameters {
   // Behind each head of the query stands its gate, as wide: the head's output is multiplied with
   // the gate's sigmoid.
   bool has_output_gate = false;
+
+  void append_weights(WeightNames& names) const override;
 };
 
 /// Of a convolution over positions, in any config.
@@ -101,6 +106,8 @@ struct GatedDeltaParameters final : OpParameters {
   std::string rate, bias;   // [value_heads] -exp(A_log), dt_bias
   std::string norm;         // [value_dim]
   double eps = 0;           // of that
+
+  void append_weights(WeightNames& names) const override;
 };
 
 /// [tokens, 3 * width] b, c, x -> [tokens, width]: c times the causal convolution of b times x,
@@ -109,6 +116,8 @@ struct ShortConvolutionParameters final : OpParameters {
   int64_t taps = 0;
   std::string weight;  // [width, taps]
   std::string bias;    // [width]; empty: none
+
+  void append_weights(WeightNames& names) const override;
 };
 
 /// query, latent -> attended: latent attention (MLA; DeepSeek-V2, 2024), absorbed. A position has
@@ -122,6 +131,7 @@ struct LatentAttentionParameters final : OpParameters {
   int64_t rotary_dim = 0;  // last elements of a query head and of a key
   bool rotates_neighbours = false;
 
+  void append_weights(WeightNames& names) const override;
   int64_t query_dim() const { return keys_and_values.key_rows + rotary_dim; }  // of a head
   int64_t key_dim() const { return keys_and_values.latent + rotary_dim; }
 };
@@ -134,6 +144,7 @@ struct ProjectParameters final : OpParameters {
   bool adds_to_residual = true;
   bool takes_adapters = true;  // else rows or columns stand in another order than adapters have
 
+  void append_weights(WeightNames& names) const override;
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
   std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
@@ -147,6 +158,7 @@ struct DenseParameters final : OpParameters {
   double multiplier = 1;
   bool adds_to_residual = false;
 
+  void append_weights(WeightNames& names) const override;
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
   std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
@@ -178,6 +190,7 @@ struct RouterParameters final : OpParameters {
            scale != 1 || !expert_scale.empty();
   }
 
+  void append_weights(WeightNames& names) const override;
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
   const RouterShape* router() const override { return &shape; }
@@ -199,6 +212,7 @@ struct ExpertsParameters final : OpParameters {
   kernels::Gating gating;
   bool has_biases = false;  // of all three: the tensors "….bias"
 
+  void append_weights(WeightNames& names) const override;
   std::string module(int64_t expert, const std::string& role) const {
     return prefix + std::to_string(expert) + "." + role;
   }
@@ -216,6 +230,7 @@ struct CombineParameters final : OpParameters {
   double multiplier = 1;
   bool adds_to_residual = true;
 
+  void append_weights(WeightNames& names) const override;
   std::optional<ResidualPart> residual(const Graph& graph, const OpNode& node) const override;
   /// What its sum is made of, wherever it goes.
   ResidualPart part(const Graph& graph, const OpNode& node) const;
@@ -226,6 +241,8 @@ struct HeadParameters final : OpParameters {
   std::string matrix;  // [vocabulary, hidden]
   double multiplier = 1;
   double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
+
+  void append_weights(WeightNames& names) const override;
 };
 
 /// branch, residual -> residual: what a block gives is normed before it is added (gemma4). Of two
@@ -238,6 +255,7 @@ struct PostNormParameters final : OpParameters {
   double eps = 0;
   std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
 
+  void append_weights(WeightNames& names) const override;
   bool has_two() const { return !inner[0].empty(); }
 };
 
@@ -252,6 +270,8 @@ struct LayerInputsParameters final : OpParameters {
   double sum_scale = 1;    // of the sum
   std::string norm;        // [width]
   double eps = 0;
+
+  void append_weights(WeightNames& names) const override;
 };
 
 /// gate [width], layer inputs -> out [width]: gelu(gate) times the layer's vector.

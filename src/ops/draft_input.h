@@ -15,6 +15,11 @@ struct DraftInputParameters final : OpParameters {
   std::string table;                    // [vocabulary, hidden]
   std::string token_norm, stream_norm;  // [hidden]
   double eps = 0;                       // of both
+
+  void append_weights(WeightNames& names) const override {
+    names.add_matrices({table});
+    names.add_vectors({token_norm, stream_norm});
+  }
 };
 
 inline constexpr const char* kDraftInput = "draft_input";

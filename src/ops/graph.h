@@ -3,6 +3,7 @@
 // reference runs.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,10 +74,28 @@ struct RecordedWords {
   int32_t count = 0;
 };
 
+/// Names of weights: matrices by module, vectors as model::find_named_vector has them.
+struct WeightNames {
+  std::vector<std::string> matrices, vectors;
+
+  /// Adds those that are not empty.
+  void add_matrices(std::initializer_list<std::string> modules) { add(modules, matrices); }
+  void add_vectors(std::initializer_list<std::string> tensors) { add(tensors, vectors); }
+
+ private:
+  static void add(std::initializer_list<std::string> names, std::vector<std::string>& to) {
+    for (const std::string& name : names) {
+      if (!name.empty()) to.push_back(name);
+    }
+  }
+};
+
 /// What an op is made with, and what it says of itself to those who do not know it. An op has a
 /// struct of its own, which its forms for the backends read (OpNode::as).
 struct OpParameters {
   virtual ~OpParameters() = default;
+  /// All that it reads of the checkpoint.
+  virtual void append_weights(WeightNames&) const {}
   /// Those that an adapter may change.
   virtual void append_matrices(const Graph&, const OpNode&, std::vector<OpMatrix>&) const {}
   /// None where it does not add to the residual stream.

@@ -159,7 +159,7 @@ class PublishedFoldersTest(unittest.TestCase):
         oracle = json.loads((ORACLES / "deepseek_v3" / "oracle.json").read_text())
         self.compare(oracle, folder, oracle["atol"])
         shown = self.inspect(folder, "--tensors")
-        self.assertRegex(shown, rf"vision and audio +{len(KIMI_VISION)} of the tensors, .*not used\n")
+        self.assertRegex(shown, rf"vision and audio +{len(KIMI_VISION)} of the tensors, .*not needed\n")
         for name in KIMI_VISION:
             self.assertIn(name, shown)
         self.assertIn("model.layers.0.self_attn.kv_b_proj.weight", shown)
@@ -174,7 +174,7 @@ class PublishedFoldersTest(unittest.TestCase):
             int(np.prod(shape)) for shape in KIMI_VISION.values()))
         behind = [name for name in load_file(folder / "model.safetensors") if ".layers.3." in name]
         self.assertEqual(found["drafting"]["tensors"], len(behind))
-        self.assertRegex(self.inspect(folder), rf"drafting +{len(behind)} of the tensors, .*not used\n")
+        self.assertRegex(self.inspect(folder), rf"drafting +{len(behind)} of the tensors, .*not needed\n")
         oracle = json.loads((ORACLES / "deepseek_v3" / "oracle.json").read_text())
         self.compare(oracle, folder, oracle["atol"])
 
