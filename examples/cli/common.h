@@ -29,6 +29,7 @@ using Command = std::function<int()>;
 void add_generate(CLI::App& app, Command& command);
 void add_score(CLI::App& app, Command& command);
 void add_chat(CLI::App& app, Command& command);
+void add_embed(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);

@@ -101,6 +101,11 @@ struct EngineOptions {
   bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
   /// StepOutput::hidden_state is filled.
   bool keep_hidden_state = false;
+  /// The output head does not run (on CUDA and the reference path it does, for nothing), and no
+  /// memory is set aside for logits: rows of a step have a hidden state, and neither logits nor a
+  /// token (-1). For embeddings (embed.h). Nothing is chosen, so inputs bring no sampler, mask or
+  /// draft, and nothing is recorded. Not with keep_logits or attribution.
+  bool hidden_states_only = false;
   /// Folders of low-rank adapters in PEFT's layout, applied beside the weights
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
   /// step.

@@ -68,6 +68,18 @@ void resolve_hidden_states(EngineOptions& options, int num_layers) {
   }
 }
 
+void resolve_hidden_states_only(EngineOptions& options) {
+  if (!options.hidden_states_only) return;
+  if (options.keep_logits || options.attribution) {
+    throw Error(ErrorKind::kInvalidArgument,
+                std::string("engine option 'hidden_states_only' leaves no logits for '") +
+                    (options.keep_logits ? "keep_logits" : "attribution") +
+                    "'; expected one of the two");
+  }
+  options.keep_hidden_state = true;
+  options.sample_on_device = false;
+}
+
 void resolve_taps(EngineOptions& options, ops::Graph& graph) {
   resolve_layers(options.feature_layers, "feature_layers", graph.num_layers);
   const bool has_features = !options.feature_layers.empty();
@@ -157,6 +169,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                 "engine options 'mmap_weights' and 'expert_cache_bytes' are both given; expected "
                 "one: experts are mapped, or read");
   }
+  resolve_hidden_states_only(options);
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);

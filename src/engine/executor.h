@@ -73,6 +73,7 @@ struct StepBatch {
   std::vector<const DeviceSamplerSteps*> row_steps;
   bool read_logits = false;         // the one readback carries the logits rows too
   bool read_hidden_states = false;  // and what the head read
+  bool runs_head = true;            // false: an executor may leave the head out
   // What will most likely be asked for next, or null. An id of -1 - i in it is choice i of this
   // batch: of its rows, or of a joint's. An executor may start it before this batch's results are
   // on the host; it must see for itself that what is asked for then is the same.

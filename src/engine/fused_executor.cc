@@ -213,7 +213,8 @@ class FusedExecutor final : public Executor {
     }
     run_ops(layers.begin, layers.end, batch);
     const bool is_last = layers.end == layer_begins_.back();
-    if (is_last || step_.rows > 0) run_ops(layer_begins_.back(), first_after_head_, batch);
+    const size_t end = first_after_head_ - (batch.runs_head ? 0 : 1);
+    if (is_last || step_.rows > 0) run_ops(layer_begins_.back(), end, batch);
   }
   const ops::RowBuffer& residual() {
     return scratch_->value(graph_.nodes[graph_.heads[0].final_norm].inputs[0]);
@@ -370,7 +371,8 @@ class FusedExecutor final : public Executor {
     fill_rope_tables(inputs.config, inputs.options, sliding_cos_, sliding_sin_, kSliding);
     max_tokens_ = inputs.options.max_step_tokens;
     max_rows_ = inputs.options.max_logit_rows;
-    const ops::PlanShape shape{pool_.threads(), max_tokens_, max_rows_, inputs.options.max_context};
+    ops::PlanShape shape{pool_.threads(), max_tokens_, max_rows_, inputs.options.max_context};
+    shape.max_logits = inputs.options.hidden_states_only ? 0 : max_rows_;
     scratch_.emplace(arena_, graph_, shape);
     logits_ = scratch_->logits();
     ops::PlanContext context{.graph = graph_,

@@ -12,6 +12,11 @@ void check_generation(const Stepper& stepper, std::span<const int32_t> prompt, i
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorKind::kInvalidArgument, what);
   };
+  if (stepper.options().hidden_states_only) {
+    refuse(
+        "the model was loaded for hidden states alone (engine option 'hidden_states_only'), and "
+        "chooses no tokens; expected it without that option");
+  }
   if (prompt.empty()) refuse("the prompt has no token; expected at least one");
   if (prompt_length > context - held) {
     refuse("the prompt has " + std::to_string(prompt_length) + " tokens" +

@@ -163,6 +163,20 @@ void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
   require_fit(measure_step(inputs, pool, options));
 }
 
+void require_no_choices(std::span<const StepInput> inputs) {
+  for (const StepInput& input : inputs) {
+    if (input.sampler == nullptr && input.guide == nullptr && input.allowed_tokens.empty() &&
+        input.num_drafts == 0 && input.num_forced == 0) {
+      continue;
+    }
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(input.sequence) +
+                    " brings a sampler, a mask or drafts to an engine that was loaded for hidden "
+                    "states alone (engine option 'hidden_states_only'); expected an engine without "
+                    "that option");
+  }
+}
+
 void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
                    const std::string& where) {
   if (nothing_left) {

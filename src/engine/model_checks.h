@@ -40,6 +40,10 @@ void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                 const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
                 const RowSampler& row_sampler);
 
+/// Throws kInvalidArgument where an input asks for a choice of a certain kind, of an engine that
+/// has hidden states alone.
+void require_no_choices(std::span<const StepInput> inputs);
+
 /// Of a row from which a device chose nothing: kInvalidArgument where nothing was left, else
 /// kInternal, with `where` its logits broke.
 [[noreturn]] void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,

@@ -119,6 +119,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
 void StepRunner::check(std::span<const StepInput> inputs) const {
   for (const StepInput& input : inputs) require_level(pool_, input.sequence);
   check_trees(inputs);
+  if (options_.hidden_states_only) require_no_choices(inputs);
   check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
 }
 
@@ -129,6 +130,7 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
   batch_.audit_mode = records() || records_guess_ ? layout_.mode : AuditMode::kNone;
   batch_.read_logits = options_.keep_logits;
   batch_.read_hidden_states = options_.keep_hidden_state;
+  batch_.runs_head = !options_.hidden_states_only;
   const int led_layer = std::exchange(led_layer_, 0);
   batch_.first_layer = led_layer > 0 ? led_layer : layers_.first;
   batch_.end_layer = layers_.end;
@@ -399,7 +401,7 @@ void StepRunner::run_from_rows() {
     std::byte* const words = pass_.words + layout_.pass_words(rows_.size(), 0) * sizeof(int32_t);
     leads_.copy_words(words);
   }
-  if (batch_.joint == nullptr) {
+  if (batch_.joint == nullptr && !options_.hidden_states_only) {
     choose();
   } else {
     collect_without_tokens();
@@ -471,6 +473,12 @@ void StepRunner::step_from_rows(std::span<const int32_t> chosen,
 }
 
 void StepRunner::set_audit_sink(AuditSink* sink) {
+  if (sink != nullptr && options_.hidden_states_only) {
+    throw Error(ErrorKind::kUnsupported,
+                "the engine was loaded for hidden states alone (engine option "
+                "'hidden_states_only'), whose steps are no passes that could be recorded; expected "
+                "no audit sink, or an engine without that option");
+  }
   if (sink != nullptr) sink->open(layout_, largest_record(layout_, options_));
   sink_ = sink;  // where it does not refuse
   record_ = nullptr;

@@ -32,7 +32,7 @@ class PlannedHead final : public PlannedOp {
     kernels::Weight block = weight_;
     block.rows = kernels::kHeadBlock;
     block_bytes_ = static_cast<int64_t>(kernels::packed_bytes(block).data);
-    stats_ = context.scratch.array<kernels::HeadBlockStats>(context.shape.max_rows * blocks_);
+    stats_ = context.scratch.array<kernels::HeadBlockStats>(context.shape.max_logits * blocks_);
     add_phase("logits", &PlannedHead::product_pieces, &PlannedHead::multiply);
     add_phase("blocks", &PlannedHead::block_pieces, &PlannedHead::take_piece);
     add_phase("choose", &PlannedHead::last_pieces, &PlannedHead::finish);

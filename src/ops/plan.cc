@@ -33,7 +33,7 @@ PlanScratch::PlanScratch(PlanMemory& memory, const Graph& graph, const PlanShape
     : routes(static_cast<size_t>(graph.num_layers)),
       memory_(memory),
       values_(graph.values.size()),
-      logits_(array<float>(shape.max_rows * graph.vocab_size)) {
+      logits_(array<float>(shape.max_logits * graph.vocab_size)) {
   for (size_t i = 0; i < values_.size(); ++i) {
     const Value& value = graph.values[i];
     values_[i].width = value.width;

@@ -249,6 +249,7 @@ struct PlanShape {
   int64_t max_tokens = 0;
   int64_t max_rows = 0;
   int64_t max_context = 0;
+  int64_t max_logits = 0;  // of the rows, those that become logits
 };
 
 /// Tables of the rotary embedding: [max_context, half].
@@ -267,7 +268,7 @@ class PlanScratch {
   PlanScratch(PlanMemory& memory, const Graph& graph, const PlanShape& shape);
 
   RowBuffer& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
-  /// [max_rows, vocab_size]
+  /// [max_logits, vocab_size]
   float* logits() { return logits_; }
   template <typename T>
   T* array(int64_t count) {

@@ -19,6 +19,7 @@ from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score, 
                            Tokenize, Tool)
 from constraint_cases import Constraint  # noqa: F401
 from draft_head_cases import DraftHeads, FederatedDraftHeads  # noqa: F401
+from embed_cases import Embed  # noqa: F401
 from evidence_cases import Evidence  # noqa: F401
 from federated_answer_cases import FederatedAnswers, FederatedFit, FederatedReplay  # noqa: F401
 from federation_cases import Federation  # noqa: F401
