@@ -145,6 +145,8 @@ class AnswerBatch {
     try {
       outputs = model_.step(inputs);
     } catch (const vitrine::Error& error) {
+      // After a signal; nothing of the step has happened.
+      if (error.kind() == vitrine::ErrorKind::kCancelled && interrupt_signal() != 0) return;
       if (error.kind() != vitrine::ErrorKind::kOutOfMemory || running_.size() == 1) throw;
       return make_room();
     }

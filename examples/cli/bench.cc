@@ -3,10 +3,6 @@
 
 namespace cli {
 
-void stop_if_interrupted(const char* message) {
-  if (interrupt_signal() != 0) throw vitrine::Error(vitrine::ErrorKind::kCancelled, message);
-}
-
 std::vector<int32_t> spread_ids(int64_t vocab_size, int64_t first, int64_t count) {
   std::vector<int32_t> ids;
   ids.reserve(static_cast<size_t>(count));

@@ -19,7 +19,4 @@ void add_bench_speculate(CLI::App& bench, Command& command);
 /// text, but in a mixture of experts on how many of them a text needs.
 std::vector<int32_t> spread_ids(int64_t vocab_size, int64_t first, int64_t count);
 
-/// Throws kCancelled with `message` where a signal has arrived.
-void stop_if_interrupted(const char* message);
-
 }  // namespace cli

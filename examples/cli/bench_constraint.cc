@@ -61,9 +61,7 @@ int run_bench_constraint(const BenchConstraintArguments& arguments) {
   MaskBench bench(tokenizer, options);
   catch_interrupts();
   for (const auto& path : files) {
-    if (interrupt_signal() != 0) {
-      throw vitrine::Error(vitrine::ErrorKind::kCancelled, "interrupted before the last schema");
-    }
+    stop_if_interrupted("bench constraint: cancelled before the last schema");
     const std::string text = read_text_file(path.string(), kBenchConstraintMaxFileBytes);
     try {
       bench.run(path.filename().string(), text);

@@ -8,12 +8,12 @@
 #include <optional>
 
 #include "failure_text.h"
+#include "prompt_bar.h"
 
 namespace cli {
 
 namespace {
 
-using vitrine::StepInput;
 using vitrine::TokenLogprobs;
 
 class OwnedSequence {
@@ -120,13 +120,13 @@ std::vector<Candidate> generate_candidates(vitrine::Stepper& engine,
   const auto begin = std::chrono::steady_clock::now();
   // All but the last token, which each branch computes for its logits.
   const auto shared = prompt.first(prompt.size() - 1);
-  const auto chunk = static_cast<size_t>(engine.options().max_step_tokens);
-  for (size_t first = 0; first < shared.size(); first += chunk) {
-    StepInput input;
-    input.sequence = base.id();
-    input.tokens = shared.subspan(first, std::min(chunk, shared.size() - first));
-    input.rows = StepInput::Rows::kNone;
-    engine.step({&input, 1});
+  if (!shared.empty()) {
+    PromptBar bar(std::ssize(shared));
+    vitrine::GenerateOptions of_prompt;
+    of_prompt.sequence = base.id();
+    of_prompt.max_new_tokens = 0;
+    of_prompt.on_progress = bar.teller();
+    vitrine::generate(engine, shared, of_prompt);
   }
   const std::chrono::duration<double> shared_time = std::chrono::steady_clock::now() - begin;
   std::vector<Candidate> candidates;

@@ -12,6 +12,7 @@
 #include "closing_note.h"
 #include "common.h"
 #include "failure_text.h"
+#include "prompt_bar.h"
 
 namespace cli {
 
@@ -21,6 +22,10 @@ using vitrine::Error;
 
 constexpr size_t kChatConversationRingBytes = size_t{64} << 20;
 constexpr size_t kMaxExpertsShown = 8;
+
+bool ended_in_prompt(const vitrine::GenerateResult& result) {
+  return result.reason == vitrine::StopReason::kCancelled && result.tokens.empty();
+}
 
 }  // namespace
 
@@ -82,6 +87,7 @@ void Conversation::open_sinks() {
     vitrine::LogHeader head = log_header(arguments_.model, arguments_.sampling, arguments_.device,
                                          engine_->summary(), checkpoint_);
     hashes_ = head.hashes;
+    catch_interrupts(false);  // from here on there is something to finish
     head.constraint = arguments_.constraint.description(arguments_.log.hides_text());
     if (arguments_.device.strict) require_private_key("--seal", arguments_.log.seal);
     log_ = arguments_.log.open(std::move(head), 0,
@@ -251,8 +257,11 @@ vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt,
   std::optional<AnswerText> answer(std::in_place, tokenizer_, stop, beginning.get(), format);
   int32_t attempt = 0;
   generation_.sequence = *sequence_;
+  PromptBar bar(std::ssize(prompt));
+  vitrine::GenerateOptions options = generation_;
+  options.on_progress = bar.teller();
   vitrine::GenerateResult result =
-      vitrine::generate(*engine_, prompt, generation_, [&](const vitrine::TokenEvent& event) {
+      vitrine::generate(*engine_, prompt, options, [&](const vitrine::TokenEvent& event) {
         if (event.attempt != attempt) {
           attempt = event.attempt;
           text.clear();
@@ -264,6 +273,7 @@ vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt,
         output_.token(event.token, piece, answer->take_reasoning(), tokenizer_);
         return !answer->stopped() && interrupt_signal() == 0;
       });
+  bar.end();
   const std::string rest = answer->finish();
   text += rest;
   output_.rest(rest, answer->take_reasoning());
@@ -301,23 +311,30 @@ void Conversation::answer(const std::vector<int32_t>& prompt) {
   ids_ = prompt;
   ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());
   ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));
-  messages_.push_back(parts.message());
   if (ring_) {
     records_ = ring_->drain_records();
     overwritten_ = ring_->overwritten() - overwritten_;
   }
-  has_answer_ = true;
-  ++answers_;
+  has_answer_ = !ended_in_prompt(result);
+  if (has_answer_) {
+    messages_.push_back(parts.message());
+    ++answers_;
+  } else {
+    messages_.pop_back();
+  }
   tokens_ += static_cast<int64_t>(result.tokens.size());
   steps_ += std::max<int64_t>(static_cast<int64_t>(result.tokens.size()) - 1, 0);
   decode_seconds_ += result.decode_seconds;
-  computed_ += static_cast<int64_t>(prompt.size() - common);
+  const auto computed = std::min(ids_.size(), prompt.size());
+  computed_ += static_cast<int64_t>(computed - std::min(common, computed));
   reused_ += static_cast<int64_t>(common);
   tell_end(result);
 }
 
 void Conversation::tell_end(const vitrine::GenerateResult& result) {
-  if (result.reason == vitrine::StopReason::kContextFull) {
+  if (ended_in_prompt(result)) {
+    output_.note("the message was not read to its end and is forgotten");
+  } else if (result.reason == vitrine::StopReason::kContextFull) {
     output_.remark(
         fmt::format("the context of {} tokens is full; forget it with /reset, or begin with a "
                     "larger -c",

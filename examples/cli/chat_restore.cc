@@ -6,6 +6,7 @@
 
 #include "chat_conversation.h"
 #include "common.h"
+#include "prompt_bar.h"
 
 namespace cli {
 
@@ -154,15 +155,15 @@ void Conversation::take_over(const ChatSession& session) {
   const bool draws_others = is_past(session);
   if (session.branch != 0) move_to_branch(draws_others ? next_branch_ : session.branch);
   // Keys and values are computed anew.
-  vitrine::GenerateOptions options;
-  options.max_new_tokens = 0;
-  const auto chunk = static_cast<size_t>(engine_->options().max_step_tokens);
-  while (ids_.size() < session.tokens.size() && interrupt_signal() == 0) {
-    const auto next = std::span(session.tokens).subspan(ids_.size());
-    const auto now = next.first(std::min(chunk, next.size()));
+  if (const auto rest = std::span(session.tokens).subspan(ids_.size()); !rest.empty()) {
+    PromptBar bar(std::ssize(rest));
+    vitrine::GenerateOptions options;
+    options.max_new_tokens = 0;
     options.sequence = *sequence_;
-    vitrine::generate(*engine_, now, options);
-    ids_.insert(ids_.end(), now.begin(), now.end());
+    options.on_progress = bar.teller();
+    vitrine::generate(*engine_, rest, options);
+    ids_ = session.tokens;
+    ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));
   }
   computed_ += static_cast<int64_t>(ids_.size());
   size_t answers = 0;

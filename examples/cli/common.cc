@@ -9,7 +9,6 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -26,9 +25,7 @@ using vitrine::ErrorKind;
 
 namespace {
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
-volatile std::sig_atomic_t caught_signal = 0;
 int output_errno = 0;  // of the write that failed
-
 }  // namespace
 
 CLI::Validator size_above_zero() {
@@ -109,6 +106,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.kv_bytes = kv_bytes;
   options.expert_cache_bytes = expert_cache;
   options.mmap_weights = mmap;
+  options.cancelled = &interrupt_flag();
   // A file that somebody truncates ends a command with a message.
   if (mmap) static const vitrine::MappedFileGuard guard;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
@@ -297,21 +295,6 @@ std::vector<int64_t> parse_numbers(const std::string& text, char separator) {
     at = next + 1;
   }
 }
-
-void catch_interrupts(bool restarts) {
-  struct sigaction action = {};
-  action.sa_handler = [](int signal) { caught_signal = signal; };
-  action.sa_flags = restarts ? SA_RESTART : 0;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  struct sigaction before = {};
-  sigaction(SIGHUP, nullptr, &before);
-  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup
-}
-
-int interrupt_signal() { return caught_signal; }
-
-void clear_interrupt() { caught_signal = 0; }
 
 std::string format_bytes(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};

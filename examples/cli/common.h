@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "interrupts.h"
 #include "vitrine/audit.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
@@ -125,14 +126,6 @@ bool nests_deeper_than(std::string_view text, int max_depth);
 /// Numbers from 0 with `separator` between them, as many as there are; empty where the text is
 /// none.
 std::vector<int64_t> parse_numbers(const std::string& text, char separator);
-
-/// From now on SIGINT, SIGTERM and SIGHUP only set a flag; `restarts`: calls that wait go on
-/// waiting.
-void catch_interrupts(bool restarts = true);
-/// The signal that arrived, or 0.
-int interrupt_signal();
-/// Forgets a SIGINT that was dealt with.
-void clear_interrupt();
 
 /// Seconds from `start` until now.
 inline double seconds_since(std::chrono::steady_clock::time_point start) {

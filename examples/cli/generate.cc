@@ -61,13 +61,18 @@ std::string summary_text(vitrine::Stepper& model, const GenerateArguments& argum
 std::string closing_remark(const GenerateArguments& arguments, const Answers& answers,
                            const Recording& recording) {
   const vitrine::GenerateResult& result = answers.result;
-  return fmt::format(
-      "{}: {} after a prompt of {} in {:.1f} ms; seed {}; recorder {}{}{}{}{}", answers.reason,
-      token_speed(std::ssize(result.tokens), answers.num_steps(), result.decode_seconds),
-      result.prompt_tokens, 1000 * result.prefill_seconds, arguments.sampling.sampler.seed,
-      arguments.log.mode, arguments.log.note(recording.log()),
-      stream_note(arguments.log.stream, recording.stream()), constraint_note(result),
-      speculation_note(result.speculation));
+  const std::string made =
+      answers.ended_in_prompt()
+          ? fmt::format("{} of the prompt's {} tokens", answers.prompt_done, result.prompt_tokens)
+          : fmt::format(
+                "{} after a prompt of {}",
+                token_speed(std::ssize(result.tokens), answers.num_steps(), result.decode_seconds),
+                result.prompt_tokens);
+  return fmt::format("{}: {} in {:.1f} ms; seed {}; recorder {}{}{}{}{}", answers.reason, made,
+                     1000 * result.prefill_seconds, arguments.sampling.sampler.seed,
+                     arguments.log.mode, arguments.log.note(recording.log()),
+                     stream_note(arguments.log.stream, recording.stream()), constraint_note(result),
+                     speculation_note(result.speculation));
 }
 
 /// Returns the exit code of an answer that nobody cut.

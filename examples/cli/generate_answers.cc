@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "prompt_bar.h"
+
 namespace cli {
 
 namespace {
@@ -51,7 +53,13 @@ Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
   output.start(start);
   Answers answers;
   vitrine::GenerateResult& result = answers.result;
-  result = vitrine::generate(model, request.prompt().ids, request.generation, on_token);
+  {
+    PromptBar bar(std::ssize(request.prompt().ids));
+    vitrine::GenerateOptions options = request.generation;
+    options.on_progress = bar.teller();
+    result = vitrine::generate(model, request.prompt().ids, options, on_token);
+    answers.prompt_done = bar.done();
+  }
   const std::string rest = answer->finish();
   if (answer->is_cut_whole()) result.is_complete = true;
   answers.reason = answer->reason(result.reason);

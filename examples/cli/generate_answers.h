@@ -18,9 +18,11 @@ struct Answers {
   vitrine::ChatAnswer parts;          ///< of one whose format has them
   std::vector<Candidate> candidates;  ///< best first, where several were asked for
   bool may_be_cut = false;            ///< a signal may have ended it
+  int64_t prompt_done = 0;            ///< tokens of the prompt that were computed, of one answer
 
   /// Tokens behind the first one, which the prompt's pass makes.
   int64_t num_steps() const { return std::max<int64_t>(0, std::ssize(result.tokens) - 1); }
+  bool ended_in_prompt() const { return candidates.empty() && prompt_done < result.prompt_tokens; }
   double tokens_per_second() const;
 };
 

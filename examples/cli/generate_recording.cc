@@ -25,12 +25,15 @@ vitrine::AuditSink* Recording::open(const GenerateArguments& arguments,
   if (!arguments.log.stream.empty()) {
     target_ = std::make_unique<StreamTarget>(arguments.log.stream);
   }
+  // Large files may be read for their hashes.
+  std::optional<vitrine::LogHeader> header;
+  if (target_ || !arguments.log.path.empty()) header = header_of(arguments, request, model);
   catch_interrupts();  // from here on there is something to finish
   vitrine::AuditSink* sink = nullptr;
   if (!arguments.log.path.empty()) {
-    log_ =
-        arguments.log.open(header_of(arguments, request, model), request.prompt_tokens(),
-                           [&request](int32_t id) { return token_piece(request.tokenizer, id); });
+    log_ = arguments.log.open(*header, request.prompt_tokens(), [&request](int32_t id) {
+      return token_piece(request.tokenizer, id);
+    });
     if (arguments.summary) {
       log_->on_record([this](const vitrine::TokenRecord& record) { summary_.add(record); });
     }
@@ -42,7 +45,7 @@ vitrine::AuditSink* Recording::open(const GenerateArguments& arguments,
     sink = ring_.get();
   }
   if (target_) {
-    stream_ = open_stream(*target_, header_of(arguments, request, model), arguments.log);
+    stream_ = open_stream(*target_, *header, arguments.log);
     sink = &both_.emplace(*sink, stream_->sink());
   }
   return sink;

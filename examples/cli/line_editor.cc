@@ -99,10 +99,10 @@ bool LineEditor::set_up() {
   el_wset(editor, EL_PROMPT, &prompt);
   el_wset(editor, EL_EDITOR, L"emacs");
   el_wset(editor, EL_SIGNAL, 0);
-  // What comes while an answer is written is kept whole, and not echoed into the answer. Line ends
-  // stay as they are in both modes: libedit draws a prompt before it takes the terminal, and a
-  // paste that came in between would have each \r\n twice.
-  el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-inlcr", L"-icrnl", nullptr);
+  // What comes while an answer is written is kept whole, also where Ctrl-C ends that, and not
+  // echoed into the answer. Line ends stay as they are in both modes: libedit draws a prompt before
+  // it takes the terminal, and a paste that came in between would have each \r\n twice.
+  el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-inlcr", L"-icrnl", L"+noflsh", nullptr);
   el_wset(editor, EL_SETTY, L"-d", L"-inlcr", L"-icrnl", nullptr);
   el_source(editor, nullptr);  // ~/.editrc
   bind_keys();

@@ -120,11 +120,14 @@ int run_guarded(int argc, char** argv) {
     cli::write_note(error.what());
     return kFailure;
   } catch (const vitrine::Error& error) {
+    const int signal = cli::interrupt_signal();
+    if (error.kind() == vitrine::ErrorKind::kCancelled && signal != 0) {
+      const bool is_told = dynamic_cast<const cli::Interrupted*>(&error) != nullptr;
+      cli::write_note(is_told ? error.what() : "cancelled before the end");
+      return 128 + signal;
+    }
     const bool is_mistake = error.is_user_error();
     cli::write_note(is_mistake ? cli::with_variables(error.what()) : error.what());
-    if (error.kind() == vitrine::ErrorKind::kCancelled && cli::interrupt_signal() != 0) {
-      return 128 + cli::interrupt_signal();
-    }
     return is_mistake ? kUserMistake : kFailure;
   } catch (const std::bad_alloc&) {
     cli::write_note("out of memory; use a smaller model, a shorter context or a lower -n");

@@ -81,10 +81,7 @@ vitrine::QuantizeEvaluation evaluate(const Evaluation& evaluation, const std::st
       vitrine::Engine::load(folder, evaluation_options(evaluation.window, evaluation.is_lenient));
   vitrine::WindowOptions options;
   options.window = evaluation.window;
-  options.before_step = [] {
-    if (interrupt_signal() == 0) return;
-    throw vitrine::Error(vitrine::ErrorKind::kCancelled, "evaluation: cancelled before the end");
-  };
+  options.before_step = [] { stop_if_interrupted("evaluation: cancelled before the end"); };
   const vitrine::ModelComparison comparison =
       vitrine::compare_models(*evaluation.source, *result, evaluation.ids, options);
   vitrine::QuantizeEvaluation found;
@@ -200,10 +197,7 @@ int run_quantize(const QuantizeArguments& arguments) {
   options.tool_version = VITRINE_VERSION;
   options.instruction_set = machine_instruction_set();
   options.progress = [terminal](int64_t done, int64_t total, std::string_view tensor) {
-    if (interrupt_signal() != 0) {
-      throw vitrine::Error(vitrine::ErrorKind::kCancelled,
-                           "quantize: cancelled before the end; nothing was written");
-    }
+    stop_if_interrupted("quantize: cancelled before the end; nothing was written");
     if (terminal) {
       const std::string line = fmt::format("\r\033[K{} of {}  {}", done, total, tensor);
       std::fwrite(line.data(), 1, line.size(), stderr);

@@ -28,6 +28,8 @@ UP, DOWN, RIGHT, LEFT = b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D"
 ENTER, ALT_ENTER, BACKSPACE = b"\r", b"\x1b\r", b"\x7f"
 CTRL_C, CTRL_D, CTRL_R, CTRL_Z = b"\x03", b"\x04", b"\x12", b"\x1a"
 PROMPT = b"> "
+LONG = "Once upon a time there was a little girl who had a red ball. " * 2000  # some 30,000 tokens
+BAR = rb"prompt \[[#.]+\] [1-9]\d* of \d+ tokens, \d+ s to go"
 
 
 def paste(text):
@@ -115,6 +117,19 @@ class TerminalCase(ChatCase):
         self.addCleanup(terminal.close)
         terminal.wait_for(PROMPT)
         return terminal
+
+    def make_long_model(self):
+        """The model with room for a prompt that takes long."""
+        config = self.model / "config.json"
+        long = {**json.loads(config.read_text()), "max_position_embeddings": 200000}
+        config.unlink()
+        config.write_text(json.dumps(long))
+
+    def start_long(self, *more):
+        """A conversation whose first message takes long to be read."""
+        if (self.model / "config.json").is_symlink():
+            self.make_long_model()
+        return self.start("--system", LONG, "-c", 50000, *more)
 
     def saved(self, terminal):
         """The messages of the user, by way of a session file; ends the conversation."""
@@ -226,6 +241,54 @@ class Ending(TerminalCase):
         whole = self.generate("[user] Hi\n[assistant] Once upon a time", n=500)["text"]
         answer = messages[1]["content"]  # on a busy machine it may go on for longer than `whole`
         self.assertTrue(whole.startswith(answer[:len(whole)]), messages)
+
+    def test_ctrl_c_keeps_what_was_typed_during_the_answer(self):
+        for rows, message in enumerate((b"and this", paste(b"this\ntoo"))):
+            terminal = self.start(n=100000)
+            terminal.type(b"Hi" + ENTER)
+            terminal.wait_for(rb"\n[^\n]{20}")
+            terminal.type(message + CTRL_C)
+            terminal.wait_for(rb"> .*(this|too)")
+            terminal.say(b"!")
+            self.assertEqual(self.saved(terminal), ["Hi", ["and this!", "this\ntoo!"][rows]])
+
+    def test_ctrl_c_in_a_prompt(self):
+        """A message that is still read is forgotten; what was typed meanwhile is there."""
+        terminal = self.start_long()
+        terminal.type(b"Hi" + ENTER)
+        terminal.wait_for(BAR)
+        terminal.type(b"short" + CTRL_C)
+        shown = terminal.wait_for(rb"forgotten.*> short")
+        self.assertIn(b"\r\x1b[K", shown)  # the bar is gone
+        terminal.type(CTRL_C)  # throws away what was typed
+        terminal.wait_for(PROMPT)
+        self.assertEqual(self.saved(terminal), [])
+
+    def test_signals_in_a_prompt(self):
+        for sent in (signal.SIGTERM, signal.SIGHUP):
+            terminal = self.start_long("--audit", "run.vtr")
+            terminal.type(b"Hi" + ENTER)
+            terminal.wait_for(BAR)
+            terminal.process.send_signal(sent)
+            self.assertEqual(terminal.end(), 128 + sent)
+            self.assertIn(b"cancelled: 0 answers", terminal.output)
+            self.assertIn(b"complete", self.succeed("audit", "verify", "run.vtr").stdout)
+
+    def test_the_bar_is_for_who_wants_notes(self):
+        self.make_long_model()
+        (self.folder / "p.txt").write_bytes(LONG.encode())
+        for more in (["--quiet"], []):
+            terminal = Terminal([VITRINE, "generate", self.model, "-f", "p.txt", "-n", 1, *more], self.folder)
+            self.addCleanup(terminal.close)
+            if more:
+                time.sleep(3)  # in which it would come
+                while terminal.read(0):
+                    pass
+                self.assertNotIn(b"prompt", terminal.output)
+            else:
+                terminal.wait_for(BAR)
+            terminal.type(CTRL_C)
+            self.assertEqual(terminal.end(), 130)
 
     def test_stopped_and_continued(self):
         """Ctrl-Z gives the terminal back; behind fg what was typed is still there."""

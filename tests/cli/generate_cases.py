@@ -7,7 +7,9 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
+import time
 import unittest
 
 from tool import MODEL, PROMPT, SMALL, TIMEOUT, VITRINE, CliTest, file_size_limit
@@ -246,6 +248,40 @@ class Generate(CliTest):
         self.interrupt("--summary")
         self.interrupt(sent=signal.SIGTERM)
         self.interrupt(sent=signal.SIGHUP)
+
+    def test_signals_in_a_long_prompt(self):
+        """They end it in the middle, however the prompt is answered, and the log is whole."""
+        model = self.folder / "long"
+        model.mkdir()
+        for path in pathlib.Path(MODEL).iterdir():
+            if path.is_file() and path.name != "config.json":
+                (model / path.name).symlink_to(path)
+        config = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 200000}))
+        text = (PROMPT + " a girl who had a red ball. ") * 10000
+        (self.folder / "p.txt").write_text(text)
+        (self.folder / "p.jsonl").write_text(2 * (json.dumps({"prompt": text}) + "\n"))
+        spec = {"federation": 1, "combiner": {"kind": "mixture", "weights": [0.5, 0.5]},
+                "specialists": [{"name": name, "model": str(model)} for name in "ab"]}
+        (self.folder / "federation.json").write_text(json.dumps(spec))
+        for sent, *command in ((signal.SIGINT, "generate", model, "-f", "p.txt"),
+                               (signal.SIGTERM, "generate", model, "-f", "p.txt", "--n-best", 2),
+                               (signal.SIGTERM, "generate", model, "--prompts", "p.jsonl"),
+                               (signal.SIGINT, "federate", "federation.json", "-f", "p.txt")):
+            process = subprocess.Popen([VITRINE, *map(str, command), "-n", "2", "--audit", "run.vtr"],
+                                       cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(process.kill)
+            deadline = time.monotonic() + TIMEOUT
+            while not list(self.folder.glob("*run.vtr*")) and process.poll() is None:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
+            process.send_signal(sent)
+            _, err = process.communicate(timeout=TIMEOUT)
+            self.assertEqual(process.returncode, 128 + sent, (command, err))
+            if "--n-best" not in command and "--prompts" not in command:
+                self.assertRegex(err, rb"cancelled: \d+ of the prompt's \d+ tokens in ")
+            self.assertIn(b"complete", self.succeed("audit", "verify", "run.vtr").stdout)
+            (self.folder / "run.vtr").unlink()
 
     def test_ctrl_c_leaves_a_whole_log(self):
         self.interrupt("--audit", "log.json")
