@@ -57,7 +57,8 @@ class SpeculateBench {
     for (const std::string& kind : arguments.kinds) {
       if (kind != "schema" || grammar_) continue;
       grammar_ = vitrine::Grammar::json_schema(
-          model_token_table(tokenizer, engine.summary().vocab_size, engine.summary().eos_token_ids),
+          vitrine::make_token_table(tokenizer, engine.summary().vocab_size,
+                                    engine.summary().eos_token_ids),
           kAnswerSchema);
     }
   }

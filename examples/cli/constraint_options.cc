@@ -66,15 +66,6 @@ Source grammar_source(const std::string& value) {
 
 }  // namespace
 
-vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
-                                      const std::vector<int32_t>& end_ids) {
-  std::vector<std::string> bytes(static_cast<size_t>(vocab_size));
-  for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
-    if (!tokenizer.is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
-  }
-  return vitrine::TokenTable::from_bytes(std::move(bytes), end_ids);
-}
-
 vitrine::JsonKeyOrder key_order_of(const std::string& name) {
   return name == "schema" ? vitrine::JsonKeyOrder::kSchema : vitrine::JsonKeyOrder::kAny;
 }
@@ -179,7 +170,7 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
                                             const std::vector<int32_t>& end_ids,
                                             const std::vector<int32_t>& banned) const {
   const vitrine::TokenTable table =
-      model_token_table(tokenizer, vocab_size, end_ids).without(banned);
+      vitrine::make_token_table(tokenizer, vocab_size, end_ids).without(banned);
   if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
   vitrine::SchemaOptions options;

@@ -56,9 +56,6 @@ struct ConstraintOptions {
   }
 };
 
-/// The bytes of every id that a model has; special tokens have none.
-vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
-                                      const std::vector<int32_t>& end_ids);
 vitrine::JsonKeyOrder key_order_of(const std::string& name);
 void add_key_order(CLI::App& command, std::string& key_order);
 

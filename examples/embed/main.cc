@@ -2,6 +2,7 @@
 // A host application: open a model (Hugging Face folder, GGUF file or federation file), answer with
 // a callback per token, read the account of every token as structs.
 #include <vitrine/model.h>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -28,7 +29,8 @@ int main(int argc, char** argv) try {
 
   for (const vitrine::TokenRecord& record : ring.drain_records()) {
     if (!record.has_prediction) continue;
-    const std::string text = model.tokenizer().token_text(record.prediction.token);
+    std::string text = model.tokenizer().token_bytes(record.prediction.token);
+    std::replace(text.begin(), text.end(), '\n', ' ');
     std::printf("%-12s p = %.3f  experts", text.c_str(), std::exp(record.prediction.logprob));
     for (const vitrine::LayerRecord& layer : record.layers) {
       if (!layer.routes.empty()) std::printf(" %d", layer.routes.front().expert);

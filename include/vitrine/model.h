@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "vitrine/chat.h"
+#include "vitrine/constrain.h"
 #include "vitrine/engine.h"
 #include "vitrine/federation_engine.h"
 #include "vitrine/tokenizer.h"
@@ -38,9 +39,10 @@ struct ModelOptions {
 ///     GenerateResult result = generate(model, prompt, options);
 ///     std::string answer = model.tokenizer().decode(result.tokens);
 ///
-/// What only reads (tokenizer, chat template, encode_chat, end_of_turn_ids, path, summary) may be
-/// used by any number of threads, also while another one generates. All the rest is for one thread
-/// at a time, as an Engine is. A model that was moved from can only be destroyed or assigned to.
+/// What only reads (tokenizer, chat template, encode_chat, end_of_turn_ids, token_table, path,
+/// summary) may be used by any number of threads, also while another one generates. All the rest is
+/// for one thread at a time, as an Engine is. A model that was moved from can only be destroyed or
+/// assigned to.
 class VITRINE_API Model final : public Stepper {
  public:
   /// Reads everything. A file is a federation where its text begins with { or its name ends with
@@ -83,6 +85,11 @@ class VITRINE_API Model final : public Stepper {
   /// Ids that end an answer of a conversation, ascending, beside the model's own end-of-text ids:
   /// for GenerateOptions::stop_token_ids. Empty without a chat template.
   const std::vector<int32_t>& end_of_turn_ids() const;
+  /// The vocabulary as constraints see it (make_token_table), ended by the model's end-of-text ids
+  /// and end_of_turn_ids(). The first call makes it, in about the time that a tokenizer takes to
+  /// load; later ones share it and the masks that its grammars keep. Throws what make_token_table
+  /// throws.
+  TokenTable token_table() const;
 
   using Stepper::create_sequence;
   SequenceId create_sequence(int adapter) override;
@@ -110,5 +117,11 @@ class VITRINE_API Model final : public Stepper {
 VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint);
 /// Throws kBadFile besides where it has more ids than the model's embedding has rows.
 VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config);
+/// A tokenizer's ids as constraints see them: `vocab_size` of them (ModelSummary::vocab_size, rows
+/// that the model's head has beyond the tokenizer's ids among them, which are never allowed), each
+/// with the bytes that it adds. Special tokens add none: an answer cannot spell one, and only
+/// `end_ids` may end it. Throws kInvalidArgument where TokenTable::from_bytes does. Thread-safe.
+VITRINE_API TokenTable make_token_table(const Tokenizer& tokenizer, int32_t vocab_size,
+                                        std::vector<int32_t> end_ids);
 
 }  // namespace vitrine

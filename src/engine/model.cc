@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
 
 #include "vitrine/checkpoint.h"
 
@@ -78,6 +79,8 @@ struct Model::Impl {
   std::vector<int32_t> end_ids;
   std::unique_ptr<Engine> engine;  // null of a federation
   std::unique_ptr<Federation> federation;
+  std::once_flag has_table;
+  TokenTable table;  // once has_table says so
 };
 
 namespace {
@@ -160,6 +163,17 @@ std::vector<int32_t> Model::encode_chat(std::span<const ChatMessage> messages,
 
 const std::vector<int32_t>& Model::end_of_turn_ids() const { return impl_->end_ids; }
 
+TokenTable Model::token_table() const {
+  std::call_once(impl_->has_table, [this] {
+    std::vector<int32_t> ends = summary().eos_token_ids;
+    for (const int32_t id : end_of_turn_ids()) {
+      if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
+    }
+    impl_->table = make_token_table(tokenizer(), summary().vocab_size, std::move(ends));
+  });
+  return impl_->table;
+}
+
 SequenceId Model::create_sequence(int adapter) { return impl_->stepper().create_sequence(adapter); }
 SequenceId Model::fork(SequenceId sequence) { return impl_->stepper().fork(sequence); }
 void Model::truncate(SequenceId sequence, int64_t length) {
@@ -204,6 +218,15 @@ Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config
                   std::to_string(config.vocab_size) + " rows (" +
                   (checkpoint.is_gguf() ? "token_embd.weight" : "config.json") +
                   ", vocab_size); expected a tokenizer of this model");
+}
+
+TokenTable make_token_table(const Tokenizer& tokenizer, int32_t vocab_size,
+                            std::vector<int32_t> end_ids) {
+  std::vector<std::string> bytes(static_cast<size_t>(std::max(vocab_size, 0)));
+  for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
+    if (!tokenizer.is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+  }
+  return TokenTable::from_bytes(std::move(bytes), std::move(end_ids));
 }
 
 }  // namespace vitrine

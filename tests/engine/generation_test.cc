@@ -136,6 +136,47 @@ TEST_F(GenerationTest, ManyShareSteps) {
   EXPECT_EQ(shared_->kv_blocks(), blocks);
 }
 
+// The loop of docs/embedding.md, to the letter: prompts of more tokens than a step has.
+TEST_F(GenerationTest, EqualSharesOfAStepServeLongPrompts) {
+  Engine& model = *shared_;
+  GenerateOptions options;
+  options.max_new_tokens = 5;
+  options.ignore_end_of_text = true;
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::vector<int32_t>> expected;
+  for (uint32_t i = 0; i < 8; ++i) {
+    prompts.push_back(prompt_ids(31 + static_cast<int>(i), 256, i + 1));
+    expected.push_back(generate(model, prompts.back(), options).tokens);
+  }
+  std::vector<vitrine::Generation> running;
+  for (const std::vector<int32_t>& prompt : prompts) running.emplace_back(model, prompt, options);
+
+  const auto count = static_cast<int64_t>(running.size());
+  const int64_t most_tokens = model.options().max_step_tokens / count;
+  const int64_t most_rows = model.options().max_logit_rows / count;
+  for (;;) {
+    std::vector<vitrine::StepInput> inputs;
+    std::vector<vitrine::Generation*> asked;
+    for (vitrine::Generation& one : running) {
+      if (one.finished()) continue;
+      inputs.push_back(one.next_input(most_tokens, most_rows));
+      asked.push_back(&one);
+    }
+    if (inputs.empty()) break;
+    std::span<const vitrine::StepOutput> outputs = model.step(inputs);
+    for (vitrine::Generation* one : asked) {
+      size_t rows = 0;
+      while (rows < outputs.size() && outputs[rows].sequence == one->sequence()) ++rows;
+      one->accept(outputs.first(rows));
+      outputs = outputs.subspan(rows);
+    }
+  }
+
+  for (size_t i = 0; i < running.size(); ++i) {
+    EXPECT_EQ(running[i].result().tokens, expected[i]) << i;
+  }
+}
+
 TEST_F(GenerationTest, CanBeCancelledBetweenSteps) {
   GenerateOptions options;
   options.max_new_tokens = 20;

@@ -2,6 +2,8 @@
 // vitrine::Model: the same answers as its parts give, for each kind of file.
 #include <atomic>
 #include <functional>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include "tests/engine/model_fixture.h"
@@ -91,6 +93,30 @@ TEST_P(ModelKinds, ServesSequences) {
   const Error error = error_of([&] { model.create_sequence(0); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
   EXPECT_TRUE(is_one_line_with(error, {"adapter"})) << error.what();
+}
+
+TEST_P(ModelKinds, HasATableOfItsTokensForConstraints) {
+  const TokenTable table = model_.token_table();
+  const ModelSummary& summary = model_.summary();
+  ASSERT_EQ(table.vocab_size(), summary.vocab_size);
+  std::set<int32_t> ends(summary.eos_token_ids.begin(), summary.eos_token_ids.end());
+  ends.insert(model_.end_of_turn_ids().begin(), model_.end_of_turn_ids().end());
+  EXPECT_EQ(std::set<int32_t>(table.end_ids().begin(), table.end_ids().end()), ends);
+  EXPECT_EQ(table.end_ids().size(), ends.size());
+  for (int32_t id = 0; id < table.vocab_size(); ++id) {
+    const bool is_text = id < model_.tokenizer().vocab_size() && !model_.tokenizer().is_special(id);
+    ASSERT_EQ(table.bytes(id), is_text ? model_.tokenizer().token_bytes(id) : "") << id;
+  }
+  // What one grammar has made, the next of the same table finds, whoever asked for the table.
+  const Grammar grammar = Grammar::regex(table, "[a-f]{3,5}");
+  GenerateOptions options = drawn(12);
+  options.ignore_end_of_text = false;
+  const auto constraint = grammar.start();
+  options.constraint = constraint.get();
+  const GenerateResult result = generate(model_, prompt_, options);
+  EXPECT_TRUE(result.is_complete);
+  EXPECT_TRUE(std::regex_match(model_.tokenizer().decode(result.tokens), std::regex("[a-f]{3,5}")));
+  EXPECT_GT(model_.token_table().shared_statistics().misses, 0U);
 }
 
 TEST_P(ModelKinds, RecordsIntoASink) {
