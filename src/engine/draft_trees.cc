@@ -49,7 +49,18 @@ int64_t DraftTree::num_branches() const {
   return branches;
 }
 
+void check_draft_count(const StepInput& input) {
+  if (input.num_drafts == 0) return;
+  if (input.num_drafts > 0 && input.num_drafts < std::ssize(input.tokens)) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "sequence " + std::to_string(input.sequence) + ", num_drafts " +
+                  std::to_string(input.num_drafts) + "; expected 0 to " +
+                  std::to_string(std::max<std::ptrdiff_t>(std::ssize(input.tokens) - 1, 0)) +
+                  ", with a token before the drafts");
+}
+
 void check_draft_tree(const StepInput& input) {
+  check_draft_count(input);
   const std::span<const int32_t> parents = input.draft_parents;
   if (std::ssize(parents) != input.num_drafts) {
     refuse(input, std::to_string(parents.size()) + " are given; expected one for each of the " +

@@ -44,7 +44,10 @@ class DraftTree {
   int32_t known_;
 };
 
-/// Throws kInvalidArgument for parents that make no tree.
+/// Throws kInvalidArgument unless a known token stands before the drafts.
+void check_draft_count(const StepInput& input);
+
+/// Throws what check_draft_count() throws, and kInvalidArgument for parents that make no tree.
 void check_draft_tree(const StepInput& input);
 
 /// The trees of one step. Allocates nothing in it. Not thread-safe.

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "engine/draft_trees.h"
+
 namespace vitrine::engine {
 
 namespace {
@@ -56,12 +58,8 @@ void RowSampler::check(const StepInput& input) const {
     refuse_input(input, "a guide and a mask", "one of them");
   }
   check_mask(input, input.allowed_tokens);
+  check_draft_count(input);
   if (input.num_drafts == 0) return;
-  if (input.num_drafts < 0 || static_cast<size_t>(input.num_drafts) >= input.tokens.size()) {
-    refuse_input(
-        input, "num_drafts " + std::to_string(input.num_drafts),
-        "0 to " + std::to_string(input.tokens.size() - 1) + ", with a token before the drafts");
-  }
   if (input.rows == StepInput::Rows::kNone || input.next_token >= 0 || input.num_forced != 0 ||
       !input.allowed_tokens.empty()) {
     refuse_input(input, "drafts with rows kNone, next_token, num_forced or allowed_tokens",

@@ -16,6 +16,7 @@ StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& poo
   kv::BlockPool::Tally tally(pool);
   int64_t branch_blocks = 0;
   for (const StepInput& input : inputs) {
+    check_draft_count(input);
     const auto tokens = static_cast<int64_t>(input.tokens.size());
     int64_t count = tokens,
             height = tokens;  // positions of its own blocks, and of the longest branch

@@ -166,6 +166,11 @@ TEST(DraftTree, RefusesWhatIsNone) {
   refuses(2, {1, 2}, "draft 0 stands behind token 1; expected 2 to 2");
   refuses(2, {2, 4}, "draft 1 stands behind token 4; expected 2 to 3");
   refuses(2, {2, -1}, "draft 1 stands behind token -1");
+  // More drafts than tokens: where the first of them stands would lie before the tokens.
+  refuses(5, {-1, 0, 1, 2, 3}, "num_drafts 5; expected 0 to 4, with a token before the drafts");
+  refuses(7, {-3, -3, -2, -1, 0, 1, 2}, "num_drafts 7");
+  refuses(-1, {0}, "num_drafts -1");
+  refuses(-1, {}, "num_drafts -1");
   const std::vector<int32_t> twins = {1, 2, 2};
   StepInput input{.sequence = sequence, .tokens = twins};
   input.num_drafts = 2;
