@@ -12,7 +12,8 @@ namespace vitrine {
 
 /// Parts the records of steps that several sequences share: what is of a sequence with a sink of
 /// its own goes there, as if it had stepped alone (the pass's number and time are the step's), the
-/// rest to another sink or nowhere. For hosts that serve many and owe each one account.
+/// rest to another sink or nowhere. A sink that has no room for its part fails the step, and then
+/// no other one keeps a part of it. For hosts that serve many and owe each one account.
 ///
 ///     SequenceSinks sinks(&everybody_else);
 ///     engine->set_audit_sink(&sinks);

@@ -33,10 +33,15 @@ struct SequenceSinks::Impl {
     return token;
   }
 
+  bool is_first_of_its_sink(size_t token) const {
+    const auto end = sinks.begin() + static_cast<std::ptrdiff_t>(token);
+    return sinks[token] != nullptr && std::find(sinks.begin(), end, sinks[token]) == end;
+  }
   void write_part(const AuditPassHeader& whole, AuditSink& sink) const;
 };
 
-// Of the tokens in `tokens`: they, their rows, and their words in the order that a pass has.
+// Writes into the sink's memory, without commit(), the tokens in `tokens`: they, their rows, and
+// their words in the order that a pass has.
 void SequenceSinks::Impl::write_part(const AuditPassHeader& whole, AuditSink& sink) const {
   size_t rows = 0;
   for (const uint32_t index : tokens) rows += token(index).row >= 0 ? 1 : 0;
@@ -69,7 +74,6 @@ void SequenceSinks::Impl::write_part(const AuditPassHeader& whole, AuditSink& si
     std::memcpy(to_words, from_tokens + index * token_bytes, token_bytes);
     to_words += token_bytes;
   }
-  sink.commit();
 }
 
 SequenceSinks::SequenceSinks(AuditSink* others) : impl_(std::make_unique<Impl>()) {
@@ -120,16 +124,18 @@ void SequenceSinks::commit() {
   for (size_t i = 0; i < header.num_tokens; ++i) {
     sinks.push_back(impl_->sink_of(impl_->token(i).sequence));
   }
-  // Each sink once, in the order in which its first token stands.
+  // Each sink once, in the order in which its first token stands. None keeps its part before all
+  // have room for theirs: one that has none (a full disk, a log that ended) leaves no half pass.
   for (size_t first = 0; first < sinks.size(); ++first) {
-    AuditSink* const sink = sinks[first];
-    const auto end = sinks.begin() + static_cast<std::ptrdiff_t>(first);
-    if (sink == nullptr || std::find(sinks.begin(), end, sink) != end) continue;
+    if (!impl_->is_first_of_its_sink(first)) continue;
     impl_->tokens.clear();
     for (size_t i = first; i < sinks.size(); ++i) {
-      if (sinks[i] == sink) impl_->tokens.push_back(static_cast<uint32_t>(i));
+      if (sinks[i] == sinks[first]) impl_->tokens.push_back(static_cast<uint32_t>(i));
     }
-    impl_->write_part(header, *sink);
+    impl_->write_part(header, *sinks[first]);
+  }
+  for (size_t first = 0; first < sinks.size(); ++first) {
+    if (impl_->is_first_of_its_sink(first)) sinks[first]->commit();
   }
 }
 

@@ -71,6 +71,64 @@ TEST(SequenceSinks, HaveTheBytesThatASequenceLeavesAlone) {
   }
 }
 
+/// Has no room for one of its records.
+class FullSink final : public VectorSink {
+ public:
+  std::byte* reserve(size_t num_bytes) override {
+    if (room-- == 0) throw Error(ErrorKind::kIo, "the disk is full");
+    return VectorSink::reserve(num_bytes);
+  }
+  int room = 2;
+};
+
+TEST(SequenceSinks, KeepNothingOfAStepWhereOneHasNoRoom) {
+  EngineOptions options = test_options(2);
+  options.audit_mode = AuditMode::kDeferred;
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
+  const auto plain = Engine::load(oracle_folder("qwen3_moe"), options);
+  VectorSink others, first, of_plain;
+  FullSink full;
+  SequenceSinks sinks(&others);
+  engine->set_audit_sink(&sinks);
+  plain->set_audit_sink(&of_plain);
+  std::vector<StepInput> inputs;
+  const std::vector<int32_t> tokens = {3, 5, 8};
+  for (int i = 0; i < 3; ++i) {
+    inputs.push_back({engine->create_sequence(), tokens});
+    ASSERT_EQ(plain->create_sequence(), inputs.back().sequence);
+  }
+  sinks.add(inputs[0].sequence, first);
+  sinks.add(inputs[1].sequence, full);
+  for (const size_t kept : {1U, 2U, 2U, 3U, 4U}) {  // the third step fails, and is made again
+    if (kept == first.records().size()) {
+      EXPECT_THROW(engine->step(inputs), Error);
+    } else {
+      engine->step(inputs);
+      plain->step(inputs);
+    }
+    EXPECT_EQ(first.records().size(), kept);
+    EXPECT_EQ(full.records().size(), kept);
+    EXPECT_EQ(others.records().size(), kept);
+    EXPECT_EQ(engine->length(inputs[0].sequence), plain->length(inputs[0].sequence));
+  }
+  const auto row_digests = [](VectorSink& sink) {
+    std::vector<uint64_t> digests;
+    for (const TokenRecord& record : sink.take()) {
+      if (record.has_prediction) digests.push_back(record.prediction.logits_digest);
+    }
+    return digests;
+  };
+  const std::vector<uint64_t> all = row_digests(of_plain);
+  for (size_t i = 0; VectorSink * sink : {&first, static_cast<VectorSink*>(&full), &others}) {
+    const std::vector<uint64_t> own = row_digests(*sink);
+    ASSERT_EQ(own.size(), 4U);
+    for (size_t step = 0; step < own.size(); ++step) EXPECT_EQ(own[step], all[3 * step + i]);
+    ++i;
+  }
+  engine->set_audit_sink(nullptr);
+  plain->set_audit_sink(nullptr);
+}
+
 TEST(SequenceSinks, MayBeOneOfSeveralSequencesAndGo) {
   EngineOptions options = test_options();
   options.audit_mode = AuditMode::kDeferred;
