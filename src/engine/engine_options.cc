@@ -147,7 +147,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                     ", which CUDA's fused kernels alone have; use I8 (--activation-type int8), or "
                     "--device cuda without --kernels reference");
   }
-  resolve_kv_codecs(options, checkpoint, graph.num_layers);
+  resolve_kv_codecs(options, checkpoint, graph);
   const bool is_fused_cpu =
       options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused;
   int64_t head_dim = graph.head_dim;

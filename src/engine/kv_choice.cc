@@ -5,6 +5,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/model_checks.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::engine {
 
@@ -35,6 +36,25 @@ void check_codec(const kv::KvCodec& codec, const EngineOptions& options) {
   }
 }
 
+// The CPU's fused kernels give a codec's attention windows and sinks; the other paths have their
+// own.
+void check_layers(const EngineOptions& options, const ops::Graph& graph) {
+  for (const ops::OpNode& node : graph.nodes) {
+    const auto* attention = dynamic_cast<const ops::AttentionParameters*>(node.parameters.get());
+    if (attention == nullptr) continue;
+    const kv::KvCodec& codec = kv_codec(options, node.layer);
+    const bool has_window = attention->window > 0 && attention->window < options.max_context;
+    const char* lacks = has_window && !codec.sees_windows                ? "windows"
+                        : !attention->sinks.empty() && !codec.sees_sinks ? "sinks"
+                                                                         : nullptr;
+    if (lacks == nullptr) continue;
+    refuse_codecs(ErrorKind::kUnsupported,
+                  "names " + std::string(codec.name) + ", which knows no " + lacks +
+                      " of attention; layer " + std::to_string(node.layer) +
+                      " has them, so expected another there, as f32");
+  }
+}
+
 }  // namespace
 
 std::string default_kv_codec(const Device& device, const Checkpoint& checkpoint) {
@@ -42,13 +62,14 @@ std::string default_kv_codec(const Device& device, const Checkpoint& checkpoint)
   return device.kind == DeviceKind::kCpu && has_quantized_weights ? "i16" : "f32";
 }
 
-void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint, int64_t num_layers) {
+void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint,
+                       const ops::Graph& graph) {
   std::vector<std::string>& names = options.kv_codecs;
   if (names.empty()) names = {default_kv_codec(options.device, checkpoint)};
-  if (names.size() > 1 && std::ssize(names) != num_layers) {
+  if (names.size() > 1 && std::ssize(names) != graph.num_layers) {
     refuse_codecs(ErrorKind::kInvalidArgument, "has " + std::to_string(names.size()) +
                                                    " names; expected one, or one for each of " +
-                                                   std::to_string(num_layers) + " layers");
+                                                   std::to_string(graph.num_layers) + " layers");
   }
   if (std::ranges::adjacent_find(names, std::not_equal_to()) == names.end()) names.resize(1);
   int length = 0;
@@ -70,6 +91,7 @@ void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint, int
         "so expected one name");
   }
   if (options.kv_block_size == 0) options.kv_block_size = length;
+  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) check_layers(options, graph);
 }
 
 const kv::KvCodec& kv_codec(const EngineOptions& options, int64_t layer) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kv/codec.h"
+#include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
@@ -14,8 +15,10 @@ namespace vitrine::engine {
 std::string default_kv_codec(const Device& device, const Checkpoint& checkpoint);
 
 /// Names the codecs (one where all layers have the same) and the block length. The kernels and the
-/// device are resolved. Throws kInvalidArgument and kUnsupported.
-void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint, int64_t num_layers);
+/// device and the context are resolved. Throws kInvalidArgument and kUnsupported, also for a codec
+/// that cannot do what a layer's attention asks for.
+void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint,
+                       const ops::Graph& graph);
 
 /// Of resolved options: a layer's codec, and all their names as one ("i16", "f32,i16").
 const kv::KvCodec& kv_codec(const EngineOptions& options, int64_t layer);

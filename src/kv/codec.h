@@ -36,6 +36,9 @@ struct KvCodec {
   /// (kernels::largest_kv_number) first.
   std::optional<DType> reference_type = {};
   bool reference_rounds_to_integers = false;
+  /// Its `attend` keeps to AttentionSpan::window, and starts from AttentionSpan::sinks. A layer
+  /// that needs what a codec does not say is refused with it.
+  bool sees_windows = false, sees_sinks = false;
   /// What is read is what was written, to the bit.
   bool is_exact = false;
   /// A row's bits are the same whatever else is in the step and however its past was fed.

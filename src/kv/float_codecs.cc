@@ -20,6 +20,8 @@ constexpr KvCodec kF32{
     .cpu_kernels = [](const kernels::CpuKernels& t) { return kernels::find_kv_kernels(t, "f32"); },
     .device_type = DType::kF32,
     .reference_type = DType::kF32,
+    .sees_windows = true,
+    .sees_sinks = true,
     .is_exact = true,
 };
 constexpr KvCodec kF16{
@@ -30,6 +32,8 @@ constexpr KvCodec kF16{
     .cpu_kernels = [](const kernels::CpuKernels& t) { return kernels::find_kv_kernels(t, "f16"); },
     .device_type = DType::kF16,
     .reference_type = DType::kF16,
+    .sees_windows = true,
+    .sees_sinks = true,
 };
 constexpr KvCodec kBF16{
     .name = "bf16",
@@ -39,6 +43,8 @@ constexpr KvCodec kBF16{
     .cpu_kernels = [](const kernels::CpuKernels& t) { return kernels::find_kv_kernels(t, "bf16"); },
     .device_type = DType::kBF16,
     .reference_type = DType::kBF16,
+    .sees_windows = true,
+    .sees_sinks = true,
 };
 
 VITRINE_REGISTER_KV_CODEC(kF32);

@@ -17,6 +17,8 @@ constexpr KvCodec kI16{
     .device_type = DType::kI16,
     .reference_type = DType::kF32,
     .reference_rounds_to_integers = true,
+    .sees_windows = true,
+    .sees_sinks = true,
 };
 
 VITRINE_REGISTER_KV_CODEC(kI16);

@@ -131,6 +131,21 @@ TEST(KvCodec, LayersMayHaveDifferentOnes) {
   EXPECT_EQ(Engine::load(path, options_of(same))->options().kv_codecs, std::vector{same[0]});
 }
 
+TEST(KvCodec, IsRefusedWhereAttentionAsksForMore) {
+  // gpt_oss has sinks in every layer, dots1 windows in some; neither codec says that it knows them.
+  for (const auto& [model, what] : {std::pair("gpt_oss", "sinks"), {"dots1", "windows"}}) {
+    const std::string path = oracle_folder(model);
+    const Error error = error_of([&] { Engine::load(path, options_of({kMixed})); });
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, {"kv_codecs", kMixed, what, "layer"})) << error.what();
+    EXPECT_NO_THROW(Engine::load(path, options_of({"f32"})));
+  }
+  // A window that holds the whole context is none.
+  EngineOptions options = options_of({kMixed});
+  options.max_context = 8;
+  EXPECT_NO_THROW(Engine::load(oracle_folder("dots1"), options));
+}
+
 TEST(KvCodec, RefusesWhatThereIsNot) {
   const std::string path = oracle_folder("qwen3_moe");
   const auto refuse = [&](const EngineOptions& options, ErrorKind kind,
