@@ -96,7 +96,9 @@ void Generation::Impl::abandon() {
 }
 
 bool Generation::Impl::wants_forced_rows() const {
-  return options_.logprobs >= 0 || stepper_.options().audit_mode != AuditMode::kNone;
+  const bool is_recorded =
+      stepper_.audit_sink() != nullptr && stepper_.audit_layout().mode != AuditMode::kNone;
+  return options_.logprobs >= 0 || is_recorded;
 }
 
 bool Generation::Impl::take_outputs(std::span<const StepOutput> outputs) {

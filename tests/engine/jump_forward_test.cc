@@ -168,6 +168,47 @@ TEST(JumpForward, WhereEachTextHasOneSpellingItIsTheSameAnswer) {
   }
 }
 
+/// How many passes an answer to `prompt` takes under a constraint that leaves one text.
+uint64_t passes_of_forced_text(Engine& engine, const Tokenizer& tokenizer) {
+  const Grammar grammar = Grammar::regex(table_of(tokenizer), "[ab] and then the rest");
+  const auto constraint = grammar.start();
+  GenerateOptions options;
+  options.constraint = constraint.get();
+  options.jump_forward = &tokenizer;
+  const uint64_t before = engine.readback_count();
+  EXPECT_EQ(generate(engine, prompt_ids(9, kVocabulary), options).tokens.size(), 19U);
+  return engine.readback_count() - before;
+}
+
+// A host's options as they come: the recorder is there, and nobody listens.
+TEST(JumpForward, NobodyListensAndForcedTextIsOneStep) {
+  const Tokenizer tokenizer = ascii_tokenizer({});
+  EngineOptions options;
+  options.max_context = 64;
+  options.threads = 1;
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
+  ASSERT_NE(engine->audit_layout().mode, AuditMode::kNone);
+  const uint64_t passes = passes_of_forced_text(*engine, tokenizer);
+  EXPECT_LE(passes, 4U);
+}
+
+TEST(JumpForward, WhoListensLaterHasEveryRow) {
+  const Tokenizer tokenizer = ascii_tokenizer({});
+  EngineOptions options = recorded();
+  options.audit_mode = AuditMode::kNone;
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
+  engine->set_audit_mode(AuditMode::kDeferred);
+  VectorSink sink;
+  engine->set_audit_sink(&sink);
+  const uint64_t passes = passes_of_forced_text(*engine, tokenizer);
+  EXPECT_LE(passes, 4U);  // with room for 16 rows in one
+  size_t recorded_rows = 0;
+  for (const TokenRecord& record : sink.take()) {
+    recorded_rows += record.has_prediction && record.prediction.generated ? 1 : 0;
+  }
+  EXPECT_EQ(recorded_rows, 19U);
+}
+
 TEST(JumpForward, AFederationJumpsToo) {
   TemporaryFolder folder;
   FederationSpec spec;
