@@ -187,9 +187,12 @@ class VITRINE_API AuditSink {
   virtual ~AuditSink() = default;
   /// Once, before the first pass: the layout of all later passes and the largest record.
   virtual void open(const AuditLayout& layout, size_t max_record_bytes) = 0;
-  /// Memory (8-byte aligned) for one pass's record of `num_bytes`; the engine fills it whole.
+  /// Memory (8-byte aligned) for one pass's record of `num_bytes`; the engine fills it whole. A
+  /// sink that cannot keep it throws here: the step is undone. A record that is reserved and not
+  /// committed (another sink of the step had no room) is forgotten with the next reserve().
   virtual std::byte* reserve(size_t num_bytes) = 0;
-  /// The record reserved last is complete.
+  /// The record reserved last is complete. Should not throw: what other sinks of the same step have
+  /// committed before stays with them.
   virtual void commit() = 0;
   /// A sequence was created, forked, truncated or released. Between passes, after open(); also
   /// while the recorder is off. Must not throw.

@@ -181,6 +181,10 @@ TEST(LatentAttention, LargestNumbersFitTheirSums) {
     EXPECT_LE(largest * largest * n, INT32_MAX) << n;
     EXPECT_LE(kAttentionBlock * int64_t{kLargestValueWeight} * largest, INT32_MAX) << n;
   }
+  for (int32_t n = 257; n <= kMaxLatentKey; ++n) {  // as large as can be
+    const int64_t next = int64_t{largest_kv_number(n)} + 1;
+    EXPECT_GT(next * next * n, INT32_MAX) << n;
+  }
   EXPECT_EQ(largest_kv_number(512), 2047);
   EXPECT_EQ(largest_kv_number(576), 1930);
 }
