@@ -62,7 +62,8 @@ void AnswerOutput::restart(int32_t attempt) {
 }
 
 void AnswerOutput::finish(const std::string& rest, const std::string& reasoning,
-                          const vitrine::GenerateResult& result, bool stands) {
+                          const vitrine::GenerateResult& result, bool stands,
+                          const vitrine::ChatAnswer& parts) {
   text_ += rest;
   if (form_.json) return;
   if (form_.json_lines || form_.logprobs > 0) write_known(result.logprobs);
@@ -72,7 +73,12 @@ void AnswerOutput::finish(const std::string& rest, const std::string& reasoning,
   const bool is_whole_text = form_.may_begin_anew || form_.logprobs > 0;
   if (form_.logprobs > 0) write("\n");
   if (!is_whole_text) write(rest);
-  write((is_whole_text && (stands || !form_.may_begin_anew) ? text_ : "") + "\n");
+  const bool is_shown = stands || !form_.may_begin_anew;
+  const bool has_calls = form_.has_tools && !parts.tool_calls.empty();
+  const bool has_text = !text_.empty() || !has_calls;
+  write((is_whole_text && is_shown ? text_ : "") + (has_text ? "\n" : ""));
+  if (!form_.has_tools) return write_calls(parts);
+  if (is_shown) write(calls_text(parts));
 }
 
 void AnswerOutput::end(AnswerEnd answer) {

@@ -19,6 +19,7 @@ struct OutputForm {
   bool json = false, json_lines = false;
   int logprobs = 0;             ///< 0: none are shown
   bool may_begin_anew = false;  ///< a text is not shown before it is known to stand
+  bool has_tools = false;       ///< calls are part of what is shown
 };
 
 /// Returns what the end of an answer tells; `failure`: why it is not what its constraint asks for.
@@ -36,9 +37,10 @@ class AnswerOutput {
            const std::string& reasoning);
   /// The answer begins anew.
   void restart(int32_t attempt);
-  /// `rest`: the text that became certain at the end; `stands`: it is what it has to be.
+  /// `rest`: the text that became certain at the end; `stands`: it is what it has to be; `parts`:
+  /// what the answer has beside its text.
   void finish(const std::string& rest, const std::string& reasoning,
-              const vitrine::GenerateResult& result, bool stands);
+              const vitrine::GenerateResult& result, bool stands, const vitrine::ChatAnswer& parts);
   /// Tells how the answer ended, in JSON lines.
   void end(AnswerEnd answer);
   /// Several answers, best first. `text`: the first one's.

@@ -29,9 +29,13 @@ class ReasoningText {
   bool is_open_ = false;
 };
 
-/// Tells calls on standard error, a line each.
+/// The calls of --tools, a line each, as `f({"a": 1})`.
+std::string calls_text(const vitrine::ChatAnswer& parts);
+/// Tells calls that nobody asked for on standard error, a line each.
 void write_calls(const vitrine::ChatAnswer& parts);
-/// Adds "reasoning" and "tool_calls" where the answer has them.
+/// The id of a call: the model's, or one that its place and text make.
+std::string call_id(const vitrine::ChatAnswer& parts, size_t index);
+/// Adds "reasoning", and "tool_calls" in OpenAI's form, where the answer has them.
 void add_parts(const vitrine::ChatAnswer& parts, nlohmann::ordered_json& json);
 
 }  // namespace cli

@@ -41,6 +41,9 @@ void check(ChatArguments& arguments) {
   refuse_shared_input(readers);
   arguments.log.check(inputs);
   arguments.constraint.check();
+  if (arguments.constraint.tools.is_given()) {
+    arguments.chat_prompt.given_tools = arguments.constraint.tools.read().json();
+  }
   if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {
     refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");
   }
@@ -60,7 +63,8 @@ std::string history_of(const ChatArguments& arguments) {
 int run_chat(ChatArguments arguments) {
   arguments.sampling.resolve();
   check(arguments);
-  ChatOutput output(arguments.has_json_lines, arguments.constraint.may_begin_anew());
+  ChatOutput output(arguments.has_json_lines, arguments.constraint.may_begin_anew(),
+                    arguments.constraint.tools.is_given());
   Conversation conversation(arguments, output);
   const bool is_terminal = ::isatty(STDIN_FILENO) == 1;
   if (is_terminal) {

@@ -22,6 +22,7 @@ constexpr ChatCommand kCommands[] = {
     {"/load", "FILE", "goes on with the conversation of a session file"},
     {"/undo", "", "forgets the last message and its answer"},
     {"/regen", "", "answers the last message again, with other random numbers"},
+    {"/tool", "TEXT", "gives the result of a call; the model answers once all have theirs"},
     {"/system", "TEXT", "sets the system message; without a text there is none"},
     {"/audit", "", "shows the experts that made the last answer"},
     {"/reset", "", "forgets the conversation but for the system message"},
@@ -64,6 +65,7 @@ void follow(Conversation& conversation, ChatOutput& output, const std::string& n
   if (name == "/load") conversation.load(argument);
   if (name == "/undo") conversation.undo();
   if (name == "/regen") conversation.regenerate();
+  if (name == "/tool") conversation.give_result(argument);
   if (name == "/system") {
     conversation.set_system(argument.empty() ? std::nullopt : std::optional(argument));
   }

@@ -46,7 +46,13 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
     take_sampler(*session);
   }
   arguments.sampling.note_explanation();
-  probe(session ? session->messages : first_messages());
+  const std::string prompt = probe(session ? session->messages : first_messages());
+  if (const ToolOptions& tools = arguments.constraint.tools; tools.is_given()) {
+    calling_.emplace(tools, chat_, tokenizer_, arguments.chat_prompt.format);
+    Messages messages = first_messages();
+    messages.push_back({"user", "?"});
+    calling_->warn_if_untold(arguments.model, messages, arguments.chat_prompt.chat_options());
+  }
 
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.max_context =
@@ -59,7 +65,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   generation_.sampler = arguments.sampling.sampler;
   generation_.max_new_tokens = arguments.length.token_limit();
   generation_.stop_token_ids = vitrine::end_of_turn_ids(tokenizer_, chat_);
-  compile_constraint();
+  compile_constraint(prompt);
   const auto ahead = ConstraintOptions::prepare(grammar_);
   engine_ = vitrine::Engine::load(arguments.model, options);
   if (session) require_fit(arguments.load, *session);
@@ -70,12 +76,19 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   if (session && arguments.chat_prompt.has_system()) set_system(arguments.chat_prompt.system);
 }
 
-void Conversation::compile_constraint() {
+void Conversation::compile_constraint(const std::string& prompt) {
   if (!arguments_.constraint.is_given()) return;
+  std::optional<vitrine::ToolCallTags> calls;
+  if (calling_) {
+    calls = calling_->tags(prompt);
+    if (grammar_ && calls->json == tags_json_) return;
+    tags_json_ = calls->json;
+  }
   std::vector<int32_t> end_ids = generation_.stop_token_ids;
   for (const int64_t id : config_.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
-  grammar_ = arguments_.constraint.compile(tokenizer_, static_cast<int32_t>(config_.vocab_size),
-                                           end_ids, vitrine::banned_ids(generation_.sampler));
+  grammar_ =
+      arguments_.constraint.compile(tokenizer_, static_cast<int32_t>(config_.vocab_size), end_ids,
+                                    vitrine::banned_ids(generation_.sampler), calls);
 }
 
 void Conversation::open_sinks() {
@@ -107,10 +120,13 @@ Conversation::Messages Conversation::first_messages() const {
   return {{"system", *system_}};
 }
 
-/// Throws what the template says to a message behind these.
-void Conversation::probe(Messages messages) const {
+/// The prompt of a message behind these. Throws what the template says to it.
+std::string Conversation::probe(Messages messages) const {
+  if (!messages.empty() && messages.back().role == "tool") {
+    return arguments_.chat_prompt.render(chat_, messages);
+  }
   messages.push_back({"user", "?"});
-  arguments_.chat_prompt.render(chat_, messages);
+  return arguments_.chat_prompt.render(chat_, messages);
 }
 
 /// Nothing where they cannot be answered, which is told.
@@ -140,6 +156,9 @@ std::optional<std::vector<int32_t>> Conversation::prompt_of(const Messages& mess
 }
 
 void Conversation::say(const std::string& text) {
+  if (!messages_.empty() && messages_.back().role == "tool") {
+    return refuse("the answer's calls wait for further results; expected /tool TEXT, or /undo");
+  }
   Messages messages = messages_;
   messages.push_back({"user", text});
   const auto prompt = prompt_of(messages);
@@ -168,10 +187,11 @@ void Conversation::regenerate() {
 }
 
 void Conversation::undo() {
-  if (messages_.empty() || messages_.back().role != "assistant") {
+  const size_t begin = begin_of_last_turn();
+  if (begin == messages_.size()) {
     return refuse("/undo: there is no message to forget; expected one before it");
   }
-  Messages messages(messages_.begin(), messages_.end() - 2);
+  Messages messages(messages_.begin(), messages_.begin() + static_cast<ptrdiff_t>(begin));
   std::vector<int32_t> tokens;
   if (!messages.empty()) {
     try {
@@ -248,11 +268,13 @@ void Conversation::move_to_branch(uint32_t branch) {
 vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt,
                                                vitrine::ChatAnswer& found, std::string& reason) {
   std::unique_ptr<vitrine::Constraint> constraint;
+  if (calling_) compile_constraint(prompt_text_);
   arguments_.constraint.apply(grammar_, tokenizer_, constraint, generation_);
   const auto beginning = constraint ? constraint->fork() : nullptr;
   const std::vector<std::string>& stop = arguments_.sampling.stop;
-  const AnswerFormat format = arguments_.chat_prompt.answer_format(
-      chat_, tokenizer_, prompt_text_, arguments_.constraint.is_given());
+  AnswerFormat format = arguments_.chat_prompt.answer_format(chat_, tokenizer_, prompt_text_,
+                                                             arguments_.constraint.is_given());
+  if (calling_) format.name = calling_->format();
   std::string text;
   std::optional<AnswerText> answer(std::in_place, tokenizer_, stop, beginning.get(), format);
   int32_t attempt = 0;

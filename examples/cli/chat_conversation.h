@@ -24,6 +24,9 @@ class Conversation {
   // Each of these leaves the conversation as it was where it cannot be done, and says why.
   /// Answers a message.
   void say(const std::string& text);
+  /// Gives the result of the first call of the last answer that has none, and answers once all have
+  /// theirs.
+  void give_result(const std::string& text);
   /// Answers the last message again, with other random numbers.
   void regenerate();
   /// Forgets the last message and its answer.
@@ -47,9 +50,11 @@ class Conversation {
   using Messages = std::vector<vitrine::ChatMessage>;
   Messages first_messages() const;
   std::optional<std::vector<int32_t>> prompt_of(const Messages& messages);  // and prompt_text_
-  void probe(Messages messages) const;
+  std::string probe(Messages messages) const;
 
-  void compile_constraint();
+  size_t begin_of_last_turn() const;
+  /// What the answer to a prompt has to be.
+  void compile_constraint(const std::string& prompt);
   void open_sinks();
   ChatSession read_fitting_session(const std::string& path) const;
   void take_sampler(const ChatSession& session);
@@ -78,6 +83,8 @@ class Conversation {
   FileHashes hashes_;  // once they were needed
   vitrine::GenerateOptions generation_;
   std::optional<vitrine::Grammar> grammar_;
+  std::optional<ToolCalling> calling_;  // where there are tools
+  std::string tags_json_;               // that grammar_ was made from
   // Destroyed last to first: the engine before the sinks.
   std::unique_ptr<Log> log_;
   std::unique_ptr<vitrine::SlabRing> ring_;

@@ -6,7 +6,8 @@
 
 namespace cli {
 
-ChatOutput::ChatOutput(bool has_json_lines, bool is_held_back) : is_held_back_(is_held_back) {
+ChatOutput::ChatOutput(bool has_json_lines, bool is_held_back, bool has_tools)
+    : is_held_back_(is_held_back), has_tools_(has_tools) {
   if (has_json_lines) events_.emplace([](std::string_view line) { write_out(line); });
 }
 
@@ -40,8 +41,12 @@ void ChatOutput::restart(int32_t attempt) {
 void ChatOutput::end(const AnswerEnd& answer) {
   if (events_) return events_->end(answer);
   reasoning_.end();
-  write_out((is_held_back_ && answer.failure.empty() ? answer.text : "") + "\n");
-  write_calls(answer.parts);
+  const bool is_shown = !is_held_back_ || answer.failure.empty();
+  const bool has_calls = has_tools_ && is_shown && !answer.parts.tool_calls.empty();
+  write_out((is_held_back_ && is_shown ? answer.text : "") +
+            (answer.text.empty() && has_calls ? "" : "\n"));
+  if (has_calls) write_out(calls_text(answer.parts));
+  if (!has_tools_) write_calls(answer.parts);
   if (!answer.failure.empty()) write_note(answer.failure);
 }
 

@@ -14,8 +14,8 @@ namespace cli {
 class ChatOutput {
  public:
   /// `is_held_back`: the text of an answer may begin anew and is shown once it is known to stand;
-  /// an event says so instead.
-  ChatOutput(bool has_json_lines, bool is_held_back);
+  /// an event says so instead. `has_tools`: calls are part of what is shown.
+  ChatOutput(bool has_json_lines, bool is_held_back, bool has_tools);
 
   void start(const AnswerStart& answer);
   void token(int32_t id, std::string_view text, std::string_view reasoning,
@@ -39,7 +39,7 @@ class ChatOutput {
   void show(std::string_view text, std::string_view reasoning);
 
   std::optional<EventLines> events_;
-  bool is_held_back_;
+  bool is_held_back_, has_tools_;
   ReasoningText reasoning_;
 };
 

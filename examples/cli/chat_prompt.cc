@@ -48,9 +48,9 @@ ChatPromptOptions ChatPromptOptions::with_tools(const std::string& tools_json,
   const std::string given = variables.empty() ? "{}" : variables;
   auto json = nlohmann::ordered_json::parse(given, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return all;  // the template refuses it
-  if (json.contains("tools")) {
-    refuse(place +
-           "\"tools\" stand in the conversation and in --chat-variables; expected one of them");
+  if (json.contains("tools") || !given_tools.empty()) {
+    refuse(fmt::format("{}\"tools\" stand in the conversation and in {}; expected one of them",
+                       place, given_tools.empty() ? "--chat-variables" : "--tools"));
   }
   json["tools"] = nlohmann::ordered_json::parse(tools_json);
   all.variables = json.dump();
@@ -67,13 +67,19 @@ std::vector<vitrine::ChatMessage> ChatPromptOptions::with_system(
   return all;
 }
 
+vitrine::ChatOptions ChatPromptOptions::chat_options() const {
+  vitrine::ChatOptions options;
+  options.variables_json = variables;
+  options.tools_json = given_tools;
+  return options;
+}
+
 std::string ChatPromptOptions::render(const vitrine::ChatTemplate& chat,
                                       const std::vector<vitrine::ChatMessage>& messages,
                                       bool opens_answer) const {
-  vitrine::ChatOptions options;
+  vitrine::ChatOptions options = chat_options();
   options.add_generation_prompt = opens_answer;
-  options.variables_json = variables;
-  return chat.render(messages, options);
+  return vitrine::render_with_calls(chat, messages, options);
 }
 
 AnswerFormat ChatPromptOptions::answer_format(const vitrine::ChatTemplate& chat,
@@ -87,6 +93,7 @@ AnswerFormat ChatPromptOptions::answer_format(const vitrine::ChatTemplate& chat,
     found.name = vitrine::find_chat_output_format(chat, tokenizer);
   }
   found.prompt = prompt;
+  found.tools_json = given_tools;
   // The template has read them already.
   const auto given = nlohmann::json::parse(variables, nullptr, /*allow_exceptions=*/false);
   if (given.is_object() && given.contains("tools") && given["tools"].is_array()) {

@@ -5,6 +5,7 @@
 #include "answer_parts.h"
 #include "common.h"
 #include "vitrine/chat.h"
+#include "vitrine/chat_tools.h"
 
 namespace cli {
 
@@ -14,7 +15,8 @@ inline constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 /// --system, --chat-template, --chat-variables and --answer-format.
 struct ChatPromptOptions {
   std::string system, template_file, variables;
-  std::string format;  ///< empty: the model's
+  std::string format;       ///< empty: the model's
+  std::string given_tools;  ///< of --tools, as JSON
   const CLI::Option* system_option = nullptr;
 
   void add_to(CLI::App& command);
@@ -31,6 +33,8 @@ struct ChatPromptOptions {
   /// These messages behind the system message, where one was given and they have none.
   std::vector<vitrine::ChatMessage> with_system(const std::vector<vitrine::ChatMessage>& messages,
                                                 const std::string& place) const;
+  /// What a template is given beside the messages.
+  vitrine::ChatOptions chat_options() const;
   /// The prompt of these messages, with `opens_answer` up to where the assistant begins. Special
   /// tokens that the text spells become these tokens; none are added.
   std::string render(const vitrine::ChatTemplate& chat,

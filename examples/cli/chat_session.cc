@@ -117,6 +117,18 @@ std::string fields_text(const Fields& fields, const std::string& name, const Jso
   return *text;
 }
 
+/// Who may speak behind these messages.
+std::vector<std::string> roles_behind(const std::vector<vitrine::ChatMessage>& messages) {
+  if (messages.empty()) return {"system", "user"};
+  const vitrine::ChatMessage& last = messages.back();
+  if (last.role == "user") return {"assistant"};
+  if (last.role == "tool") return {"assistant", "tool"};
+  const Json fields = Json::parse(last.fields_json, nullptr, /*allow_exceptions=*/false);
+  const bool has_calls = fields.is_object() && fields.contains("tool_calls");
+  if (last.role == "assistant" && has_calls) return {"user", "tool"};
+  return {"user"};
+}
+
 std::vector<vitrine::ChatMessage> messages_of(const Fields& fields) {
   std::vector<vitrine::ChatMessage> messages;
   const Json& list = fields.take("messages", Json::value_t::array, "a list of messages");
@@ -129,16 +141,11 @@ std::vector<vitrine::ChatMessage> messages_of(const Fields& fields) {
       if (found == json.end()) fields.fail(name + "." + part, nullptr, "a text");
       if (!found->is_string()) fields.fail(name + "." + part, &*found, "a text");
     }
-    const bool has_system = !messages.empty() && messages[0].role == "system";
-    const bool is_users = (index - (has_system ? 1 : 0)) % 2 == 0;
     const std::string role = json["role"].get<std::string>();
-    const bool is_right =
-        role == (is_users ? "user" : "assistant") || (index == 0 && role == "system");
-    if (!is_right) {
+    const std::vector<std::string> roles = roles_behind(messages);
+    if (std::ranges::find(roles, role) == roles.end()) {
       fields.fail(name + ".role", &json["role"],
-                  index == 0 ? "\"system\" or \"user\""
-                  : is_users ? "\"user\""
-                             : "\"assistant\"");
+                  fmt::format("\"{}\"", fmt::join(roles, "\" or \"")));
     }
     messages.push_back({role, json["content"].get<std::string>(), fields_text(fields, name, json)});
   }

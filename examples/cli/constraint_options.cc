@@ -80,6 +80,7 @@ void add_key_order(CLI::App& command, std::string& key_order) {
 }
 
 void ConstraintOptions::add_to(CLI::App& command) {
+  tools.add_to(command);
   const OptionSection section(command, "Constraint");
   command
       .add_option("-j,--json-schema", json_schema,
@@ -140,7 +141,9 @@ void ConstraintOptions::check() const {
                                                 {!regex.empty(), "--regex"},
                                                 {!grammar.empty(), "--grammar"},
                                                 {!tags.empty(), "--tags"},
-                                                {!choices.empty(), "--choice"}};
+                                                {!choices.empty(), "--choice"},
+                                                {tools.is_given(), "--tools"}};
+  tools.check();
   const char* first = nullptr;
   for (const auto& [is_one, name] : kinds) {
     if (!is_one) continue;
@@ -149,13 +152,14 @@ void ConstraintOptions::check() const {
     }
     first = name;
   }
-  const bool is_schema = !json_schema.empty() || !tags.empty() || !grammar.empty();
+  const bool is_schema =
+      !json_schema.empty() || !tags.empty() || !grammar.empty() || tools.is_given();
   const std::tuple<bool, bool, const char*, const char*> needs[] = {
       {whitespace != "one-line", is_schema || json_object, "--whitespace",
-       "--json-schema, --json-object, --tags or --grammar"},
-      {format != "assert", is_schema, "--format", "--json-schema, --tags or --grammar"},
-      {key_order != "any", is_schema, "--key-order", "--json-schema, --tags or --grammar"},
-      {lenient, is_schema, "--lenient", "--json-schema, --tags or --grammar"},
+       "--json-schema, --json-object, --tags, --tools or --grammar"},
+      {format != "assert", is_schema, "--format", "--json-schema, --tags, --tools or --grammar"},
+      {key_order != "any", is_schema, "--key-order", "--json-schema, --tags, --tools or --grammar"},
+      {lenient, is_schema, "--lenient", "--json-schema, --tags, --tools or --grammar"},
       {jump_forward != "on", is_given(), "--jump-forward", "a constraint (--json-schema, …)"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
       {!validate_with.empty(), is_given(), "--validate-with", "a constraint (--json-schema, …)"},
@@ -166,11 +170,12 @@ void ConstraintOptions::check() const {
   }
 }
 
-vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
-                                            const std::vector<int32_t>& end_ids,
-                                            const std::vector<int32_t>& banned) const {
-  const vitrine::TokenTable table =
-      vitrine::make_token_table(tokenizer, vocab_size, end_ids).without(banned);
+vitrine::Grammar ConstraintOptions::compile(
+    const vitrine::Tokenizer& tokenizer, int32_t vocab_size, const std::vector<int32_t>& end_ids,
+    const std::vector<int32_t>& banned, const std::optional<vitrine::ToolCallTags>& calls) const {
+  vitrine::TokenTable table = vitrine::make_token_table(tokenizer, vocab_size, end_ids);
+  if (calls) table = table.with(calls->marks);
+  table = table.without(banned);
   if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
   vitrine::SchemaOptions options;
@@ -182,12 +187,13 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
                                                  : vitrine::JsonWhitespace::kOneLine;
   vitrine::GrammarOptions grammar_options;
   grammar_options.schema = options;
-  const Source source = !grammar.empty()       ? grammar_source(grammar)
+  const Source source = calls ? Source{calls->json, tools.is_text() ? "--tools" : tools.definitions}
+                        : !grammar.empty()     ? grammar_source(grammar)
                         : !tags.empty()        ? json_source(tags, "--tags")
                         : !json_schema.empty() ? json_source(json_schema, "--json-schema")
                                                : Source{R"({"type":"object"})", "--json-object"};
   try {
-    if (!tags.empty()) return vitrine::Grammar::tags(table, source.text, grammar_options);
+    if (calls || !tags.empty()) return vitrine::Grammar::tags(table, source.text, grammar_options);
     if (grammar.empty()) return vitrine::Grammar::json_schema(table, source.text, options);
     return is_lark(source.text) ? vitrine::Grammar::lark(table, source.text, grammar_options)
                                 : vitrine::Grammar::gbnf(table, source.text, grammar_options);
@@ -201,6 +207,7 @@ std::vector<NamedPath> ConstraintOptions::files() const {
   if (!is_json_text(json_schema)) files.emplace_back("--json-schema", json_schema);
   if (!is_grammar_text(grammar)) files.emplace_back("--grammar", grammar);
   if (!is_json_text(tags)) files.emplace_back("--tags", tags);
+  for (NamedPath& file : tools.files()) files.push_back(std::move(file));
   return files;
 }
 
@@ -272,6 +279,10 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
   } else if (!tags.empty()) {
     source_pairs("tags", tags, is_json_text(tags));
     pairs.emplace_back("format", format);
+  } else if (tools.is_given()) {
+    source_pairs("tools", tools.definitions, tools.is_text());
+    pairs.emplace_back("tool_choice", tools.choice.empty() ? "auto" : text_of(tools.choice));
+    pairs.emplace_back("format", format);
   } else if (!grammar.empty()) {
     source_pairs(is_lark(grammar_source(grammar).text) ? "lark" : "gbnf", grammar,
                  is_grammar_text(grammar));
@@ -284,9 +295,9 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
   } else {
     pairs = {{"kind", "json-object"}};
   }
-  if (json_object || !json_schema.empty() || !tags.empty())
+  if (json_object || !json_schema.empty() || !tags.empty() || tools.is_given())
     pairs.emplace_back("whitespace", whitespace);
-  if (!json_schema.empty() || !tags.empty() || !grammar.empty())
+  if (!json_schema.empty() || !tags.empty() || !grammar.empty() || tools.is_given())
     pairs.emplace_back("key_order", key_order);
   if (lenient) pairs.emplace_back("lenient", "true");
   pairs.emplace_back("jump_forward", jump_forward);

@@ -7,6 +7,7 @@
 
 #include "common.h"
 #include "output_path.h"
+#include "tool_options.h"
 #include "vitrine/constrain.h"
 
 namespace cli {
@@ -19,17 +20,18 @@ struct ConstraintOptions {
   std::string whitespace = "one-line", format = "assert", key_order = "any", on_deadlock = "fail";
   std::string jump_forward = "on";
   int max_retries = 0;
+  ToolOptions tools;
 
   void add_to(CLI::App& command);
   /// Refuses what contradicts itself. Before compile().
   void check() const;
-  bool is_given() const { return json_object || is_text_given(); }
+  bool is_given() const { return json_object || is_text_given() || tools.is_given(); }
 
-  /// The grammar over a model's ids; those that are banned it does without. Throws what its makers
-  /// throw.
+  /// The grammar over a model's ids; those that are banned it does without. `calls`: what an answer
+  /// is that may call --tools. Throws what its makers throw.
   vitrine::Grammar compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
-                           const std::vector<int32_t>& end_ids,
-                           const std::vector<int32_t>& banned) const;
+                           const std::vector<int32_t>& end_ids, const std::vector<int32_t>& banned,
+                           const std::optional<vitrine::ToolCallTags>& calls) const;
   /// Makes masks on another thread, while the weights are read and the prompt is computed.
   static std::future<size_t> prepare(const std::optional<vitrine::Grammar>& grammar);
   /// Sets the constraint, which `constraint` keeps, where one is asked for, and what judges its

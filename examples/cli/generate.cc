@@ -129,7 +129,8 @@ int run_generate(GenerateArguments arguments) {
   AnswerOutput output({.json = arguments.json,
                        .json_lines = arguments.json_lines,
                        .logprobs = arguments.logprobs,
-                       .may_begin_anew = arguments.constraint.may_begin_anew()},
+                       .may_begin_anew = arguments.constraint.may_begin_anew(),
+                       .has_tools = arguments.constraint.tools.is_given()},
                       request.tokenizer);
   const Answers answers = make_answers(*engine, arguments, request, output);
   engine->set_audit_sink(nullptr);

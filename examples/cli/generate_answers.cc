@@ -65,9 +65,8 @@ Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
   answers.reason = answer->reason(result.reason);
   answers.may_be_cut = result.reason == vitrine::StopReason::kCancelled && !answer->stopped();
   const std::string failure = unfinished(result);
-  output.finish(rest, answer->take_reasoning(), result, failure.empty());
   if (answer->parts() != nullptr) answers.parts = *answer->parts();
-  if (!arguments.json && !arguments.json_lines) write_calls(answers.parts);
+  output.finish(rest, answer->take_reasoning(), result, failure.empty(), answers.parts);
   AnswerEnd end = answer_end(result, output.text(), answers.reason, failure);
   end.parts = answers.parts;
   output.end(end);

@@ -126,6 +126,10 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
   log.check(all);
   refuse_counters_of_tokens(*this);
   constraint.check();
+  if (constraint.tools.is_given()) {
+    if (is_several()) refuse("--tools are called in one answer; expected --n-best 1");
+    chat_prompt.given_tools = constraint.tools.read().json();
+  }
   speculation.check();
   if (is_several() && !chat_prompt.format.empty()) {
     refuse("--answer-format takes one answer apart; expected it without --n-best");
@@ -195,15 +199,22 @@ void GenerateRequest::read_prompts(const GenerateArguments& arguments) {
   }
   is_conversation = given[0].is_conversation();
   if (!is_conversation && arguments.chat_prompt.is_given()) refuse_outside_chat();
+  if (!is_conversation && arguments.constraint.tools.is_given()) {
+    refuse("--tools are for a conversation; expected --chat or --messages");
+  }
   make_prompts(arguments, given);
 }
 
 void GenerateRequest::make_prompts(const GenerateArguments& arguments,
                                    const std::vector<GivenPrompt>& given) {
   std::optional<vitrine::ChatTemplate> chat;
+  std::optional<ToolCalling> calling;
   if (is_conversation) {
     chat.emplace(open_chat_template(checkpoint, arguments.chat_prompt));
     generation.stop_token_ids = vitrine::end_of_turn_ids(tokenizer, *chat);
+  }
+  if (const ToolOptions& tools = arguments.constraint.tools; tools.is_given()) {
+    calling.emplace(tools, *chat, tokenizer, arguments.chat_prompt.format);
   }
   for (const GivenPrompt& one : given) {
     PreparedPrompt& made = prompts.emplace_back();
@@ -221,12 +232,29 @@ void GenerateRequest::make_prompts(const GenerateArguments& arguments,
         made.format =
             options.answer_format(*chat, tokenizer, made.text, arguments.constraint.is_given());
       }
+      if (calling) prepare_calls(arguments, *calling, options, one);
     }
     // A template writes the tokens around a prompt itself.
     made.ids = tokenizer.encode(made.text, !chat);
     const int64_t limit = check_prompt(arguments, made, one.place);
     context =
         std::max(context, std::min(limit, std::ssize(made.ids) + arguments.lengths.token_limit()));
+  }
+}
+
+/// Of the prompt that was made last.
+void GenerateRequest::prepare_calls(const GenerateArguments& arguments, const ToolCalling& calling,
+                                    const ChatPromptOptions& options, const GivenPrompt& given) {
+  vitrine::ToolCallTags tags = calling.tags(prompts.back().text);
+  prompts.back().format.name = calling.format();
+  if (!calls) {
+    calling.warn_if_untold(arguments.model, options.with_system(given.messages, given.place),
+                           options.chat_options());
+    calls = std::move(tags);
+  } else if (calls->json != tags.json) {
+    refuse(given.place +
+           "the prompt ends within reasoning and another does not, or the other way round; "
+           "expected prompts with --tools that begin answers alike");
   }
 }
 
@@ -260,7 +288,7 @@ void GenerateRequest::compile_constraint(const GenerateArguments& arguments) {
     for (const int64_t id : config.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
     grammar =
         arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids,
-                                     vitrine::banned_ids(arguments.sampling.sampler));
+                                     vitrine::banned_ids(arguments.sampling.sampler), calls);
     arguments.constraint.apply(grammar, tokenizer, constraint, generation);
   }
   ahead_ = ConstraintOptions::prepare(grammar);

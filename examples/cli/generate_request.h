@@ -72,10 +72,11 @@ class GenerateRequest {
   const vitrine::Checkpoint checkpoint;
   const vitrine::ModelConfig config;
   const vitrine::Tokenizer tokenizer;
-  std::vector<PreparedPrompt> prompts;  ///< one, but where is_batch
-  bool is_batch = false;                ///< a line of JSON for each prompt
-  bool is_conversation = false;         ///< a template made the prompts
-  int64_t context = 0;                  ///< positions that a sequence may have
+  std::vector<PreparedPrompt> prompts;         ///< one, but where is_batch
+  bool is_batch = false;                       ///< a line of JSON for each prompt
+  bool is_conversation = false;                ///< a template made the prompts
+  int64_t context = 0;                         ///< positions that a sequence may have
+  std::optional<vitrine::ToolCallTags> calls;  ///< what an answer is that may call tools
   std::optional<vitrine::Grammar> grammar;
   std::unique_ptr<vitrine::Constraint> constraint;
   std::unique_ptr<vitrine::Drafter> drafter;  ///< null: nobody guesses
@@ -90,6 +91,8 @@ class GenerateRequest {
  private:
   void read_prompts(const GenerateArguments& arguments);
   void make_prompts(const GenerateArguments& arguments, const std::vector<GivenPrompt>& given);
+  void prepare_calls(const GenerateArguments& arguments, const ToolCalling& calling,
+                     const ChatPromptOptions& options, const GivenPrompt& given);
   int64_t check_prompt(const GenerateArguments& arguments, const PreparedPrompt& prompt,
                        const std::string& place) const;
   void compile_constraint(const GenerateArguments& arguments);

@@ -29,9 +29,12 @@ struct ChatMessage {
 struct ChatOptions {
   /// Ends with what opens the assistant's turn.
   bool add_generation_prompt = true;
-  /// A JSON object of further variables of the template: "tools", "enable_thinking", … Text of a
-  /// value that spells a special token means that token, as text of a message does.
+  /// A JSON object of further variables of the template: "documents", "enable_thinking", … Text of
+  /// a value that spells a special token means that token, as text of a message does.
   std::string variables_json = {};
+  /// The variable "tools": functions that the answer may call, a JSON array (ChatTools::json), or
+  /// nothing. It may stand in `variables_json` in its place.
+  std::string tools_json = {};
   /// Seconds since 1970 for strftime_now, in the process's time zone; nothing: the clock.
   std::optional<int64_t> now = {};
   size_t max_output_bytes = size_t{64} << 20;  ///< beyond it rendering fails
@@ -67,8 +70,8 @@ class VITRINE_API ChatTemplate {
   ~ChatTemplate();
 
   /// The prompt. Throws kInvalidArgument where the template refuses the messages
-  /// (raise_exception) or a message's fields are no JSON object, kBadFile where it fails or goes
-  /// beyond a limit.
+  /// (raise_exception), a message's fields are no JSON object or the tools no JSON array, kBadFile
+  /// where it fails or goes beyond a limit.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   /// The same with "messages" among the variables, so that a message may hold more than text.
   std::string render(const ChatOptions& options) const;

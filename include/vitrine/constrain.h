@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "vitrine/constraint.h"
@@ -34,6 +35,10 @@ class VITRINE_API TokenTable {
   /// A table in which these ids are never allowed, not even to end the sequence: what is known
   /// about finishing an answer holds without them. Throws kInvalidArgument for an id out of range.
   TokenTable without(std::span<const int32_t> banned) const;
+  /// A table in which these ids add these bytes: special tokens that an answer writes. It is this
+  /// table where they add them already; ids that end the sequence stay what they are. Throws
+  /// kInvalidArgument for an id out of range.
+  TokenTable with(std::span<const std::pair<int32_t, std::string>> token_bytes) const;
 
   /// Returns the number of ids, allowed or not.
   int32_t vocab_size() const;
@@ -96,6 +101,8 @@ struct SchemaOptions {
   /// True leaves out of a schema what cannot be kept exactly, in place of refusing it, and tells it
   /// in Grammar::weakened(): an answer may then be one that the schema does not accept.
   bool lenient = false;
+  /// Texts that no string and no key of an answer may hold, also where escapes spell them.
+  std::vector<std::string> excludes = {};
   /// Alternatives that one value may have at once: objects or arrays that oneOf, anyOf, not and the
   /// like leave open. A schema that needs more is refused.
   size_t max_alternatives = 512;

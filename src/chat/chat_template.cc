@@ -121,6 +121,19 @@ struct ChatTemplate::Impl {
         has_tools |= key.as_text()->bytes == "tools" && !value.is_none();
       }
     }
+    if (!options.tools_json.empty()) {
+      chat::Runtime tools_reader("tools", options.max_work);
+      Value tools = chat::parse_json_value(tools_reader, options.tools_json);
+      if (tools.as_list() == nullptr || has_tools) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    has_tools ? std::string("the tools of a conversation are given twice; expected "
+                                            "them among its variables, or beside them")
+                              : "the tools of a conversation are a JSON " + type_name(tools) +
+                                    "; expected an array of functions");
+      }
+      set("tools", std::move(tools));
+      has_tools = true;
+    }
     if (messages != nullptr) set("messages", *messages);
     using Clock = std::chrono::system_clock;
     const int64_t now = options.now.value_or(

@@ -12,7 +12,7 @@ namespace vitrine::chat {
 
 namespace {
 
-std::string json_text(std::string_view text, bool ensure_ascii) {
+std::string quoted_text(std::string_view text, bool ensure_ascii) {
   std::string out = "\"";
   const auto escape = [&out](char32_t unit) {
     out += "\\u";
@@ -55,7 +55,7 @@ class JsonWriter {
 
   void write(const Value& value) {
     if (const Text* text = value.as_text()) {
-      writer_.add(json_text(text->bytes, style_.ensure_ascii));
+      writer_.add(quoted_text(text->bytes, style_.ensure_ascii));
     } else if (value.is_none()) {
       writer_.add("null");
     } else if (const auto* flag = value.get_if<bool>()) {
@@ -122,7 +122,7 @@ class JsonWriter {
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) writer_.add(style_.item_separator);
       break_line();
-      writer_.add(json_text(key(items[i]->first), style_.ensure_ascii));
+      writer_.add(quoted_text(key(items[i]->first), style_.ensure_ascii));
       writer_.add(style_.key_separator);
       write(items[i]->second);
     }

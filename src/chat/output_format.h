@@ -71,6 +71,8 @@ class ToolTypes {
   std::unique_ptr<const Tables> tables_;
 };
 
+struct CallRequest;
+
 struct OutputFormat {
   std::string_view name;
   /// The smaller counts where several fit.
@@ -81,6 +83,9 @@ struct OutputFormat {
   std::vector<std::string_view> marks;
   /// A reader of the answer to a prompt. Both must stay.
   std::unique_ptr<OutputReader> (*make)(std::string_view prompt, const ToolTypes& tools) = nullptr;
+  /// What an answer is that may or must call functions, as structural tags (call_tags.h): its
+  /// reader finds every call in it. Null: calls cannot be constrained.
+  std::string (*call_tags)(const CallRequest& request) = nullptr;
 };
 
 /// Makes a format known; false where its name is taken.

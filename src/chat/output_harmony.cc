@@ -7,6 +7,7 @@
 // The prompt ends with "<|start|>assistant", so that the answer begins within a message's head.
 #include <algorithm>
 
+#include "call_tags.h"
 #include "output_format.h"
 
 namespace vitrine::chat {
@@ -169,6 +170,40 @@ class HarmonyReader : public OutputReader {
   bool is_body_ = false;
 };
 
+/// A prompt that ends within a message's body is none that gpt-oss's template makes, and not known
+/// here.
+std::string harmony_call_tags(const CallRequest& request) {
+  const Texts marks = {kStart, kChannel, kMessage, kConstrain, "<|end|>", "<|return|>", "<|call|>"};
+  const TagFormat text = tag_text(marks);
+  // A message before the last one: thoughts, or what a user is told of the calls that follow.
+  const TagFormat begun = tag_sequence(
+      {tag_literal("<|channel|>"), tag_choice({tag_literal("analysis"), tag_literal("commentary")}),
+       tag_literal("<|message|>"), text});
+  const TagFormat before =
+      tag_star(tag_sequence({begun, tag_literal("<|end|><|start|>assistant")}));
+  std::vector<TagFormat> last;
+  if (!request.must_call) {
+    last = {tag_sequence({tag_literal("<|channel|>final<|message|>"), text}), begun};
+  }
+  // gpt-oss names the function before the channel, or behind it.
+  std::vector<TagFormat> behind, ahead;
+  for (const ToolFunction& function : request.functions) {
+    const TagFormat arguments = tag_arguments(function, marks);
+    behind.push_back(
+        tag_sequence({tag_literal(function.name + " <|constrain|>json<|message|>"), arguments}));
+    ahead.push_back(
+        tag_sequence({tag_literal(function.name + "<|channel|>commentary "),
+                      tag_choice({tag_literal("<|constrain|>json"), tag_literal("json")}),
+                      tag_literal("<|message|>"), arguments}));
+  }
+  if (!behind.empty()) {
+    last.push_back(
+        tag_sequence({tag_literal("<|channel|>commentary to=functions."), tag_choice(behind)}));
+    last.push_back(tag_sequence({tag_literal(" to=functions."), tag_choice(ahead)}));
+  }
+  return tag_sequence({before, tag_choice(last)});
+}
+
 OutputFormat harmony_format() {
   return {.name = "harmony",
           .rank = 5,
@@ -176,7 +211,8 @@ OutputFormat harmony_format() {
           .marks = {kStart, kChannel, kMessage, kConstrain, "<|end|>", "<|return|>", "<|call|>"},
           .make = [](std::string_view prompt, const ToolTypes&) -> std::unique_ptr<OutputReader> {
             return std::make_unique<HarmonyReader>(prompt);
-          }};
+          },
+          .call_tags = harmony_call_tags};
 }
 
 VITRINE_REGISTER_OUTPUT_FORMAT(harmony_format);

@@ -21,6 +21,8 @@ namespace vitrine::constrain {
 
 /// Marks a terminal, or a place in one, that is JSON: the rest is an index.
 inline constexpr uint32_t kJsonPlace = 0x80000000;
+/// Marks, in a key of Crossings, that one stands within a string of it.
+inline constexpr uint32_t kInJsonString = 0x40000000;
 
 /// Nodes of the vocabulary's trie at which a terminal may end while tokens go on. Constraints of
 /// one grammar share it.
@@ -29,8 +31,10 @@ class Crossings {
   explicit Crossings(const TokenTable::Impl& table) : table_(table) {}
   /// Those from a state of a terminal, where one of the bytes `behind` goes on.
   const std::vector<uint32_t>& of_state(RegexPool& pool, NodeId state, const ByteSet& behind);
-  /// Those for JSON text that ends with one of `ends`, wherever in it one stands.
-  const std::vector<uint32_t>& of_json(uint32_t index, const ByteSet& ends, const ByteSet& behind);
+  /// Those for JSON text that ends with one of `ends`, wherever in it one stands; `in_string`:
+  /// within a string or a key, which a quote must end first.
+  const std::vector<uint32_t>& of_json(uint32_t index, bool in_string, const ByteSet& ends,
+                                       const ByteSet& behind);
   /// Tokens that stay within a terminal and leave at most so many tokens to its end.
   struct Needed {
     uint32_t most = 0;

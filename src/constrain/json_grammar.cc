@@ -24,6 +24,7 @@ NodeId plain_number(RegexPool& pool) {
 JsonGrammar::JsonGrammar(std::string_view schema, const SchemaOptions& options)
     : options_(options), pool_(options.max_states) {
   plain_number_ = plain_number(pool_);
+  texts_ = pool_.text_without(options.excludes);
   schemas_.emplace(schema, pool_, options);
   values_.resize(2);
   values_[kNoValue].live = 0;

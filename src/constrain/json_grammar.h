@@ -253,6 +253,7 @@ class JsonGrammar {
 
   SchemaOptions options_;
   RegexPool pool_;
+  NodeId texts_ = 0;  // that strings and keys may be: those without an excluded one
   std::optional<SchemaSet> schemas_;
   bool keys_may_repeat_ = false;
   ValueId root_ = kAnyValue;

@@ -136,6 +136,13 @@ void JsonMachine::join_values(Configs& configs) {
   }
 }
 
+bool JsonMachine::is_in_string(const Configs& configs) const {
+  return std::ranges::all_of(configs, [this](const Config& config) {
+    return config.kind == Config::kKey ||
+           (config.kind == Config::kScalar && pool_.node(config.state).kind == NodeKind::kJsonBody);
+  });
+}
+
 bool JsonMachine::is_complete(const Config& config) const {
   if (config.frame) return false;
   return config.kind == Config::kAfterValue ||

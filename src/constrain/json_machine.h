@@ -124,6 +124,8 @@ class JsonMachine {
   /// The first again, but for the backslash of an escape that only spells what is there without it.
   /// False where an escape is all that is left, or has begun.
   bool plain_bytes(const Configs& configs, ByteSet& out);
+  /// Returns true where only a quote leads out of the string or the key that one stands in.
+  bool is_in_string(const Configs& configs) const;
   bool is_complete(const Config& config) const;
   bool is_complete(const Configs& configs) const;
 

@@ -315,7 +315,7 @@ bool JsonGrammar::seal_object(ObjectShape& shape) {
   shape.allowed.assign((shape.named.size() + 63) / 64, 0);
   uint64_t available = 0, required = 0;
   for (size_t i = 0; i < shape.named.size(); ++i) {
-    const bool live = is_live(shape.named[i].value);
+    const bool live = pool_.matches(texts_, *shape.named[i].name) && is_live(shape.named[i].value);
     if (shape.named[i].required && !live) return false;
     required += shape.named[i].required;
     if (!live) continue;
@@ -329,8 +329,8 @@ bool JsonGrammar::seal_object(ObjectShape& shape) {
     NodeId keys;
     size_t next;
   };
-  NodeId rest = pool_.any_text();
-  std::vector<Partial> open = {{0, pool_.any_text(), 0}};
+  NodeId rest = texts_;
+  std::vector<Partial> open = {{0, texts_, 0}};
   shape.combinations = {{0, kAnyValue}};
   while (!open.empty()) {
     const Partial at = open.back();

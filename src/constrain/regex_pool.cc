@@ -331,6 +331,16 @@ NodeId RegexPool::repeat(NodeId member, uint32_t low, uint32_t high) {
   return intern({NodeKind::kRepeat, low == 0, member, 0, low, high});
 }
 
+NodeId RegexPool::bytes_with(std::vector<std::string> texts) {
+  const NodeId anything = raw_not(kEmptyNode);
+  return cat(anything, cat(literals(std::move(texts)), anything));
+}
+
+NodeId RegexPool::text_without(std::vector<std::string> texts) {
+  if (texts.empty()) return any_text_;
+  return all_of(any_text_, raw_not(bytes_with(std::move(texts))));
+}
+
 NodeId RegexPool::literals(std::vector<std::string> strings) {
   std::sort(strings.begin(), strings.end());
   strings.erase(std::unique(strings.begin(), strings.end()), strings.end());

@@ -112,6 +112,10 @@ class RegexPool {
   /// As good as this language for a text's next `reach` bytes, that is whether they lead on and
   /// whether the text may end with them: repetitions whose upper bound they cannot meet have none.
   NodeId without_far_limits(NodeId id, uint32_t reach);
+  /// Bytes that hold one of these texts.
+  NodeId bytes_with(std::vector<std::string> texts);
+  /// Texts (valid UTF-8) that hold none of these.
+  NodeId text_without(std::vector<std::string> texts);
   /// Texts (valid UTF-8) that are not in `member`.
   NodeId text_complement(NodeId member);
   /// JSON numbers; those without a fraction (or with one of zeros, where `allow_zeros`).

@@ -47,12 +47,16 @@ const std::vector<uint32_t>& Crossings::of_state(RegexPool& pool, NodeId state,
   });
 }
 
-const std::vector<uint32_t>& Crossings::of_json(uint32_t index, const ByteSet& ends,
+const std::vector<uint32_t>& Crossings::of_json(uint32_t index, bool in_string, const ByteSet& ends,
                                                 const ByteSet& behind) {
-  return find({kJsonPlace | index, behind}, [&](std::vector<uint32_t>& out) {
+  const uint32_t place = kJsonPlace | index | (in_string ? kInJsonString : 0);
+  return find({place, behind}, [&](std::vector<uint32_t>& out) {
+    std::vector<bool> has_quote(table_.max_depth + 1);  // the path to that depth
     for (uint32_t node = 1; node + 1 < table_.nodes.size(); ++node) {
-      if (table_.has_children(node) && ends.contains(table_.nodes[node].byte) &&
-          has_child_in(table_, node, behind)) {
+      const auto& here = table_.nodes[node];
+      has_quote[here.depth] = here.byte == '"' || has_quote[here.depth - 1u];
+      if (table_.has_children(node) && ends.contains(here.byte) &&
+          (!in_string || has_quote[here.depth]) && has_child_in(table_, node, behind)) {
         out.push_back(node);
       }
     }
@@ -177,8 +181,9 @@ void EarleyParser::fill(std::span<uint32_t> mask) {
       const InJson& place = places_[item.state & ~kJsonPlace];
       if (is_first) readers_[place.reader]->mask.add(place.configs, mask);
       if (!behind.empty()) {
-        more =
-            &grammar_.crossings->of_json(place.reader, grammar_.json[place.reader]->ends, behind);
+        more = &grammar_.crossings->of_json(
+            place.reader, readers_[place.reader]->machine.is_in_string(place.configs),
+            grammar_.json[place.reader]->ends, behind);
       }
     } else {
       if (is_first) {

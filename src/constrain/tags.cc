@@ -8,6 +8,7 @@
 #include "constraint_base.h"
 #include "lenient.h"
 #include "regex_parse.h"
+#include "tag_fields.h"
 
 namespace vitrine {
 
@@ -18,9 +19,7 @@ namespace {
 constexpr int kMaxTagDepth = 100;
 constexpr uint32_t kMaxTagRepeat = 10000;
 
-using Texts = std::vector<std::string>;
-
-class TagsReader {
+class TagsReader : TagFields {
  public:
   TagsReader(RegexPool& pool, GrammarRules& out, const GrammarOptions& options)
       : pool_(pool), out_(out), options_(options), anything_(pool.raw_not(kEmptyNode)) {}
@@ -41,87 +40,6 @@ class TagsReader {
   }
 
  private:
-  [[noreturn]] static void refuse(const std::string& pointer, const std::string& what,
-                                  ErrorKind kind = ErrorKind::kBadFile) {
-    throw Error(kind, "tags at '#" + pointer + "': " + what);
-  }
-  /// Names may hold anything; an error is one line.
-  static std::string shown(std::string_view text) {
-    return json_quote(text.substr(0, 60)) + (text.size() > 60 ? "…" : "");
-  }
-
-  static void check_keys(const JsonValue& json, const std::string& pointer,
-                         std::initializer_list<std::string_view> known) {
-    if (!json.is_object()) refuse(pointer, "expected an object");
-    for (const std::string& key : json.keys) {
-      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      std::string names;
-      for (const std::string_view name : known)
-        names += (names.empty() ? "" : ", ") + std::string(name);
-      refuse(pointer, "an unknown key " + shown(key) + "; expected some of " + names);
-    }
-  }
-  static const JsonValue& member(const JsonValue& json, const std::string& pointer,
-                                 std::string_view key) {
-    const JsonValue* value = json.find(key);
-    if (value == nullptr) refuse(pointer, "'" + std::string(key) + "' is missing");
-    return *value;
-  }
-  static const std::string& text_of(const JsonValue& value, const std::string& pointer) {
-    if (!value.is_string()) refuse(pointer, "expected a string");
-    return value.text;
-  }
-  static const std::string& text_member(const JsonValue& json, const std::string& pointer,
-                                        const std::string& key) {
-    const JsonValue& value = member(json, pointer, key);
-    if (value.is_object()) {
-      refuse(pointer + "/" + key, "tokens are not supported; expected a string",
-             ErrorKind::kUnsupported);
-    }
-    return text_of(value, pointer + "/" + key);
-  }
-  static bool flag(const JsonValue& json, const std::string& pointer, const std::string& key,
-                   bool fallback) {
-    const JsonValue* value = json.find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_bool()) refuse(pointer + "/" + key, "expected true or false");
-    return value->type == JsonValue::kTrue;
-  }
-  static const std::vector<JsonValue>& list_of(const JsonValue& json, const std::string& pointer,
-                                               const std::string& key) {
-    const JsonValue& value = member(json, pointer, key);
-    if (!value.is_array() || value.items.empty()) {
-      refuse(pointer + "/" + key, "expected a list that is not empty");
-    }
-    return value.items;
-  }
-  /// Strings that are not empty; none where the key is missing.
-  static Texts texts_of(const JsonValue& json, const std::string& pointer, const std::string& key) {
-    const JsonValue* value = json.find(key);
-    Texts out;
-    if (value == nullptr) return out;
-    if (!value->is_array()) refuse(pointer + "/" + key, "expected a list of strings");
-    for (size_t i = 0; i < value->items.size(); ++i) {
-      const std::string place = pointer + "/" + key + "/" + std::to_string(i);
-      out.push_back(text_of(value->items[i], place));
-      if (out.back().empty()) refuse(place, "expected a string that is not empty");
-    }
-    return out;
-  }
-  /// A whole number; -1 for the one that stands for no bound.
-  static int64_t number_of(const JsonValue& value, const std::string& pointer) {
-    const std::string& digits = value.text;
-    if (value.type == JsonValue::kNumber && digits == "-1") return -1;
-    if (value.type != JsonValue::kNumber || digits.size() > 9 ||
-        digits.find_first_not_of("0123456789") != std::string::npos) {
-      refuse(pointer, "expected a whole number");
-    }
-    return std::stoll(digits);
-  }
-
-  static std::string child(const std::string& pointer, const std::string& key, size_t index) {
-    return pointer + "/" + key + "/" + std::to_string(index);
-  }
   static Expression sequence(std::vector<Expression> parts) {
     return Expression::list(Expression::kSequence, std::move(parts));
   }
@@ -160,11 +78,13 @@ class TagsReader {
       return literal(text_member(json, pointer, "value"));
     }
     if (type == "json_schema") {
-      check_keys(json, pointer, {"type", "json_schema", "style"});
+      check_keys(json, pointer, {"type", "json_schema", "style", "excludes", "place"});
       if (json.find("style") != nullptr && text_member(json, pointer, "style") != "json") {
         refuse(pointer + "/style", "only the style json is supported", ErrorKind::kUnsupported);
       }
-      return read_schema(member(json, pointer, "json_schema"), pointer + "/json_schema");
+      return read_schema(member(json, pointer, "json_schema"), pointer + "/json_schema",
+                         texts_of(json, pointer, "excludes"),
+                         json.find("place") == nullptr ? "" : text_member(json, pointer, "place"));
     }
     if (type == "regex") {
       check_keys(json, pointer, {"type", "pattern"});
@@ -225,17 +145,29 @@ class TagsReader {
 
   // ---- content --------------------------------------------------------------------------------
 
-  Expression read_schema(const JsonValue& schema, const std::string& pointer) {
+  /// `excludes`: what no string and no key may hold. `place`: what an error calls the schema;
+  /// empty: it is where it stands.
+  Expression read_schema(const JsonValue& schema, const std::string& pointer,
+                         const Texts& excludes = {}, const std::string& place = {}) {
+    std::string text = schema.is_string() ? schema.text : write_json(schema);
+    for (const auto& [known, texts, index] : schemas_) {
+      if (known == text && texts == excludes) return Expression::json(index);
+    }
+    SchemaOptions options = options_.schema;
+    options.excludes.insert(options.excludes.end(), excludes.begin(), excludes.end());
     try {
-      out_.json.push_back(make_json_grammar(schema.is_string() ? schema.text : write_json(schema),
-                                            options_.schema, pointer, out_.weakened));
+      out_.json.push_back(make_json_grammar(text, options, pointer, out_.weakened));
     } catch (const Error& error) {
       const std::string_view what = error.what();
       static constexpr std::string_view kBegin = "schema at '#";
       if (!what.starts_with(kBegin)) refuse(pointer, error.what(), error.kind());
-      throw Error(error.kind(), "tags at '#" + pointer + std::string(what.substr(kBegin.size())));
+      const std::string rest(what.substr(kBegin.size()));
+      throw Error(error.kind(),
+                  place.empty() ? "tags at '#" + pointer + rest : place + " at '#" + rest);
     }
-    return Expression::json(static_cast<uint32_t>(out_.json.size() - 1));
+    const auto index = static_cast<uint32_t>(out_.json.size() - 1);
+    schemas_.push_back({std::move(text), excludes, index});
+    return Expression::json(index);
   }
 
   Expression read_regex(const std::string& pattern, const std::string& pointer) {
@@ -270,7 +202,7 @@ class TagsReader {
              ErrorKind::kUnsupported);
     }
     for (std::string& text : texts_of(json, pointer, "excludes")) stops.push_back(std::move(text));
-    NodeId node = text_without(std::move(stops));
+    NodeId node = pool_.text_without(std::move(stops));
     const JsonValue* most = json.find("max_chars");
     if (most != nullptr && most->type != JsonValue::kNull) {
       const int64_t count = number_of(*most, pointer + "/max_chars");
@@ -389,7 +321,7 @@ class TagsReader {
                       bool stop_after_first) {
     if (at_least_one && stop_after_first) return choice(std::move(whole));
     stops.insert(stops.end(), triggers.begin(), triggers.end());
-    Expression text = Expression::of(text_without(std::move(stops)));
+    Expression text = Expression::of(pool_.text_without(std::move(stops)));
     if (stop_after_first) {
       segments.push_back(std::move(text));
       return choice(std::move(segments));
@@ -458,28 +390,27 @@ class TagsReader {
     }
     return out;
   }
-  NodeId holding(const Texts& texts) {
-    return pool_.cat(anything_, pool_.cat(pool_.literals(texts), anything_));
-  }
-  /// Text that holds none of `stops`.
-  NodeId text_without(Texts stops) {
-    if (stops.empty()) return pool_.any_text();
-    return pool_.all_of(pool_.any_text(), pool_.raw_not(holding(stops)));
-  }
   /// Text up to the first place where one of `triggers` ends, where that one is `trigger`.
   NodeId text_until(const std::string& trigger, const Texts& triggers, const Texts& stops) {
     const NodeId more = pool_.cat(pool_.bytes(ByteSet::range(0, 255)), anything_);
     const NodeId later = pool_.cat(anything_, pool_.cat(pool_.literals(triggers), more));
     std::vector<NodeId> all = {pool_.cat(pool_.any_text(), pool_.literal(trigger)),
                                pool_.raw_not(later)};
-    if (!stops.empty()) all.push_back(pool_.raw_not(holding(stops)));
+    if (!stops.empty()) all.push_back(pool_.raw_not(pool_.bytes_with(stops)));
     return pool_.all_of(std::move(all));
   }
+
+  struct KnownSchema {
+    std::string text;
+    Texts excludes;
+    uint32_t index = 0;  // in out_.json
+  };
 
   RegexPool& pool_;
   GrammarRules& out_;
   const GrammarOptions& options_;
   NodeId anything_;  // any bytes
+  std::vector<KnownSchema> schemas_;
 };
 
 }  // namespace

@@ -68,6 +68,23 @@ TokenTable TokenTable::without(std::span<const int32_t> banned) const {
   return from_bytes(std::move(kept), std::move(ends));
 }
 
+TokenTable TokenTable::with(std::span<const std::pair<int32_t, std::string>> token_bytes) const {
+  std::vector<std::string> all = impl_->bytes;
+  bool is_same = true;
+  for (const auto& [id, text] : token_bytes) {
+    if (id < 0 || static_cast<size_t>(id) >= all.size()) {
+      throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
+                                                   " is outside the vocabulary of " +
+                                                   std::to_string(all.size()) + " tokens");
+    }
+    std::string& bytes = all[static_cast<size_t>(id)];
+    if (bytes == text || std::ranges::find(impl_->end_ids, id) != impl_->end_ids.end()) continue;
+    bytes = text;
+    is_same = false;
+  }
+  return is_same ? *this : from_bytes(std::move(all), impl_->end_ids);
+}
+
 int32_t TokenTable::vocab_size() const { return static_cast<int32_t>(impl_->bytes.size()); }
 const std::string& TokenTable::bytes(int32_t id) const {
   if (id < 0 || id >= vocab_size()) {

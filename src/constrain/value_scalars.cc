@@ -104,7 +104,7 @@ JsonGrammar::Scalars JsonGrammar::compute_scalars(SchemaId id) {
 }
 
 JsonGrammar::Scalars JsonGrammar::scalars_of(const std::vector<Literal>& literals) {
-  Scalars out{kSimpleBits, pool_.any_text(), pool_.number()};
+  Scalars out{kSimpleBits, texts_, pool_.number()};
   for (Literal literal : literals) {
     const Scalars x = scalars(literal / 2);
     out = intersect(out, literal & 1 ? negate(x) : x);

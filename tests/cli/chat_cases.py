@@ -340,7 +340,10 @@ class AnswerParts(ChatCase):
         form = ("--chat", "--answer-format", "hermes", "--choice", call)
         out = self.generate("Hi", *form, n=80)
         self.assertEqual(out["text"], "")
-        self.assertEqual(out["tool_calls"], [{"id": "", "name": "now", "arguments": '{"zone": "UTC"}'}])
+        [found] = out["tool_calls"]
+        self.assertRegex(found.pop("id"), "^call_0_[0-9a-f]{16}$")
+        self.assertEqual(found, {"type": "function",
+                                 "function": {"name": "now", "arguments": '{"zone": "UTC"}'}})
         result = self.run_tool("generate", self.model, "-p", "Hi", "-n", 80, *form)
         self.assertIn('vitrine: the answer calls now with {"zone": "UTC"}\n', result.stderr.decode())
 

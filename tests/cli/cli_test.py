@@ -42,6 +42,7 @@ from sampling_cases import Sampling  # noqa: F401
 from selection_cases import Selection  # noqa: F401
 from speculation_cases import Speculation  # noqa: F401
 from stream_cases import Stream  # noqa: F401
+from tool_cases import Tools  # noqa: F401
 
 
 def part_of_the_classes(part, parts):

@@ -82,6 +82,58 @@ void check_walk(const Grammar& grammar, const TokenTable& table, std::mt19937& r
   ASSERT_EQ(mask, again);
 }
 
+TEST(Tags, SpecialTokensThatAreWritten) {
+  const TokenTable plain = TokenTable::from_bytes({"", "a", "<", "", ""}, {0});
+  const TokenTable table =
+      plain.with(std::vector<std::pair<int32_t, std::string>>{{0, "</end>"}, {2, "<"}, {3, "<t>"}});
+  EXPECT_EQ(table.bytes(3), "<t>");
+  EXPECT_EQ(table.bytes(0), "");  // it ends the sequence
+  const auto constraint =
+      Grammar::tags(table, R"({"tags":[{"begin":"<t>","regex":"a","end":"<t>"}]})").start();
+  for (const int32_t id : {1, 3, 1, 3, 2}) EXPECT_TRUE(constraint->accept(id)) << id;
+  EXPECT_FALSE(constraint->accept(4));
+  EXPECT_TRUE(constraint->is_complete());
+  EXPECT_TRUE(constraint->accept(3));
+  EXPECT_FALSE(constraint->accept(0));
+  EXPECT_THROW(plain.with(std::vector<std::pair<int32_t, std::string>>{{5, "b"}}), Error);
+}
+
+TEST(Tags, AnErrorCallsASchemaByItsPlace) {
+  try {
+    Grammar::tags(small_table(), R"({"type":"json_schema","place":"the parameters of 'f'",
+"json_schema":{"items":{"minimum":"x"}}})");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_TRUE(
+        std::string_view(error.what()).starts_with("the parameters of 'f' at '#/items/minimum': "))
+        << error.what();
+  }
+}
+
+TEST(Tags, SchemasExcludeTexts) {
+  const TokenTable table = small_table();
+  const Grammar grammar = Grammar::tags(
+      table,
+      R"({"type":"json_schema","excludes":["<t>","ab"],"json_schema":{"type":"object","properties":
+{"xab":{},"x":{"enum":["ab","b"]}}}})",
+      compact());
+  const std::pair<const char*, bool> cases[] = {
+      {R"({})", true},
+      {R"({"x":"b"})", true},
+      {R"({"x":"ab"})", false},
+      {R"({"xab":1})", false},
+      {R"({"a":"<t"})", true},
+      {R"({"a":"<t>"})", false},
+      {R"({"a":"\u003ct>"})", false},
+      {R"({"a":["ba",{"b<t>":1}]})", false},
+      {R"({"a":["ba",{"b<t":1}]})", true},
+  };
+  for (const auto& [text, is_whole] : cases)
+    EXPECT_EQ(is_prefix(grammar, text, true), is_whole) << text;
+  std::mt19937 rng(7);
+  for (int walk = 0; walk < 20; ++walk) check_walk(grammar, table, rng, 24);
+}
+
 TEST(Tags, AcceptWhatTheySay) {
   const TokenTable table = small_table();
   struct Case {
