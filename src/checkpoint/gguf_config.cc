@@ -46,6 +46,7 @@ class ConfigWriter {
       write_multipliers();
     }
     write_special_tokens();
+    write_plain_values(config_);
     return config_.dump(2) + "\n";
   }
 
@@ -169,6 +170,8 @@ class ConfigWriter {
         metadata_.bad(key("rope.dimension_count"), "at most " + std::to_string(head_dim_));
       }
       config_["rotary_dim"] = *rotated;
+    } else if (architecture_.rotates_part && !architecture_.has_linear_layers) {
+      config_["rotary_dim"] = head_dim_;
     } else if (rotated && *rotated != head_dim_) {
       metadata_.unsupported(key("rope.dimension_count"),
                             std::to_string(head_dim_) + " (whole heads)");

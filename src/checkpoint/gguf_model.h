@@ -69,6 +69,10 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
 /// Throws kUnsupported for a key whose value asks for a computation that no architecture here has.
 void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadata& metadata);
 
+/// What a file does not ask for is not done: writes that for keys which a folder of the family may
+/// leave out and mean something else.
+void write_plain_values(nlohmann::ordered_json& config);
+
 /// Of files with latent attention: whether they score experts as this row's family does.
 bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                  const std::vector<TensorInfo>& tensors);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys that other engines' loaders read and no architecture here computes: only values that change
 // nothing are let through.
+#include <map>
+
+#include "family_defaults.h"
 #include "gguf_gemma.h"
 #include "gguf_model.h"
 
@@ -89,6 +92,26 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
   if (has_multipliers) expect_flag("rope.scaling.finetuned", true);
   // config.json has no field for it in these two.
   if (architecture.block == "block_sparse_moe") expect_flag("expert_weights_norm", true);
+}
+
+void write_plain_values(nlohmann::ordered_json& config) {
+  static const std::map<std::string, nlohmann::ordered_json> kPlain = {
+      {"attention_bias", false},
+      {"first_k_dense_replace", 0},
+      {"moe_layer_start_index", 0},
+      {"moe_num_shared_experts", 0},
+      {"n_group", 1},
+      {"n_shared_experts", 0},
+      {"q_lora_rank", nullptr},
+      {"rope_parameters", {{"rope_type", "default"}}},
+      {"routed_scaling_factor", 1.0},
+      {"shared_expert_intermediate_size", 0},
+      {"sliding_window", nullptr},
+      {"topk_group", 1}};
+  for (const std::string& key : absent_keys(nlohmann::json::parse(config.dump()))) {
+    const auto plain = kPlain.find(key);
+    if (plain != kPlain.end()) config[key] = plain->second;
+  }
 }
 
 }  // namespace vitrine::checkpoint

@@ -52,11 +52,6 @@ void read_latent(const Fields& fields, ModelConfig& config) {
       config.model_type == "deepseek_v2" || fields.boolean("rope_interleave").value_or(true);
 }
 
-int64_t usual_dense_layers(const ModelConfig& config) {
-  if (is_deepseek_v3(config)) return std::min<int64_t>(3, config.num_layers);
-  return config.model_type == "glm4_moe_lite" ? 1 : 0;
-}
-
 void check_routing(const Fields& fields, ModelConfig& config) {
   if (fields.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1) {
     fields.unsupported("moe_layer_freq", "1 (experts in each layer behind the dense ones)");

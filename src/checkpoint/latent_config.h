@@ -12,8 +12,6 @@ bool has_latent_attention(const ModelConfig& config);
 /// Reads it in place of heads, their width and biases; num_heads is set. Throws kBadFile, and
 /// kUnsupported.
 void read_latent(const Fields& fields, ModelConfig& config);
-/// Dense layers before those with experts, where the config does not say; 0 of other families.
-int64_t usual_dense_layers(const ModelConfig& config);
 /// Behind the router's own fields, of which the family may not use all. Throws kUnsupported for
 /// another way of choosing experts than the family's.
 void check_routing(const Fields& fields, ModelConfig& config);

@@ -10,11 +10,6 @@ namespace vitrine::checkpoint {
 
 bool is_lfm(const ModelConfig& config) { return config.model_type == "lfm2_moe"; }
 
-bool is_lfm_tied(const Fields& fields) {
-  return fields.boolean("tie_embedding")
-      .value_or(fields.boolean("tie_word_embeddings").value_or(true));
-}
-
 void read_convolutions(const Fields& fields, ModelConfig& config) {
   for (const std::string& type : read_layer_types(fields, "layer_types", config.num_layers, "conv",
                                                   "full_attention", /*is_required=*/true)) {

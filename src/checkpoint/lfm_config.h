@@ -13,8 +13,4 @@ bool is_lfm(const ModelConfig& config);
 /// field.
 void read_convolutions(const Fields& fields, ModelConfig& config);
 
-/// The family's defaults are transformers' own.
-bool is_lfm_tied(const Fields& fields);
-constexpr int64_t kLfmDenseLayers = 2;
-
 }  // namespace vitrine::checkpoint

@@ -68,39 +68,52 @@ void read_attention(const Fields& fields, ModelConfig& config) {
   config.attention_multiplier = fields.number("attention_multiplier", 1e-9, 1e9);
 }
 
-/// Which layers see a window of positions, as transformers decides it for each family.
+/// Which layers see a window where no list says it, as each family's code in transformers decides.
+std::vector<bool> usual_slides(const Fields& fields, const ModelConfig& config, bool has_window) {
+  std::vector<bool> slides(static_cast<size_t>(config.num_layers), false);
+  const auto choose = [&](const auto& does_slide) {
+    for (size_t layer = 0; layer < slides.size(); ++layer) slides[layer] = does_slide(layer);
+  };
+  const std::string& type = config.model_type;
+  if (type == "gpt_oss") {
+    choose([](size_t layer) { return layer % 2 == 0; });
+  } else if (has_window && (type == "mistral" || type == "mixtral")) {
+    choose([](size_t) { return true; });
+  }
+  if (!has_window || (type != "dots1" && !fields.boolean("use_sliding_window").value_or(false))) {
+    return slides;
+  }
+  const auto most =
+      static_cast<size_t>(fields.integer("max_window_layers", 0, INT64_MAX).value_or(28));
+  if (type == "dots1" || type == "qwen2" || type == "qwen3") {
+    choose([&](size_t layer) { return layer >= most; });
+  } else if (type == "qwen2_moe") {
+    choose([&](size_t layer) { return layer % 2 == 0 && layer < most; });
+  } else if (type == "qwen3_moe") {
+    choose([](size_t) { return true; });
+  } else if (type == "smollm3") {
+    choose([&](size_t layer) { return !config.rotates[layer]; });
+  }
+  return slides;
+}
+
 void read_windows(const Fields& fields, ModelConfig& config) {
   const auto window = fields.integer("sliding_window", 0, INT64_MAX);
+  const bool has_window = window.value_or(0) > 0;
   const std::vector<std::string> layer_types = checkpoint::read_layer_types(
       fields, "layer_types", config.num_layers, "full_attention", "sliding_attention");
-  std::vector<bool> slides(static_cast<size_t>(config.num_layers), false);
-  for (size_t layer = 0; layer < layer_types.size(); ++layer) {
-    slides[layer] = layer_types[layer] == "sliding_attention";
-  }
-  if (layer_types.empty() && config.model_type == "gpt_oss") {
-    for (size_t layer = 0; layer < slides.size(); layer += 2) slides[layer] = true;
-  } else if (layer_types.empty() && window) {
-    // The families of Qwen ask; those of Mistral slide where a window is given.
-    const bool asks = !config.model_type.starts_with("mi");
-    if (fields.boolean("use_sliding_window").value_or(!asks)) {
-      const auto first = fields.integer("max_window_layers", 0, INT64_MAX).value_or(asks ? 28 : 0);
-      for (int64_t layer = first; layer < config.num_layers; ++layer) {
-        slides[static_cast<size_t>(layer)] = true;
-      }
-    }
-  }
+  std::vector<bool> slides;
+  for (const std::string& type : layer_types) slides.push_back(type == "sliding_attention");
+  if (layer_types.empty()) slides = usual_slides(fields, config, has_window);
   if (std::ranges::none_of(slides, std::identity())) return;
-  if (!window || *window == 0) {
-    if (layer_types.empty() && config.model_type != "gpt_oss") return;
-    fields.bad("sliding_window", "1 or more positions, since layers slide");
-  }
+  if (!has_window) fields.bad("sliding_window", "1 or more positions, since layers slide");
   for (const bool is_sliding : slides) {
     const bool hides = is_sliding && *window < config.max_position_embeddings;
     config.windows.push_back(hides ? *window : 0);
   }
 }
 
-/// gpt_oss: the constants of its gating, which older configs leave out.
+/// gpt_oss: the constants of its gating.
 void read_gating(const Fields& fields, ModelConfig& config) {
   if (config.model_type != "gpt_oss") return;
   config.swiglu_limit = fields.number("swiglu_limit", 1e-6, 1e9).value_or(7.0);
@@ -116,9 +129,7 @@ void read_dense_layers(const Fields& fields, ModelConfig& config) {
   }
   if (!types.empty()) return;
   const auto first =
-      fields.integer({"first_k_dense_replace", "num_dense_layers"}, 0, config.num_layers)
-          .value_or(checkpoint::is_lfm(config) ? checkpoint::kLfmDenseLayers
-                                               : checkpoint::usual_dense_layers(config));
+      fields.integer({"first_k_dense_replace", "num_dense_layers"}, 0, kMaxLayers).value_or(0);
   const int64_t start = fields.integer("moe_layer_start_index", 0, kMaxLayers).value_or(0);
   const int64_t end = fields.integer("moe_layer_end_index", -1, kMaxLayers).value_or(-1);
   const int64_t interval = fields.integer("moe_layer_interval", 1, kMaxLayers).value_or(1);
@@ -132,8 +143,12 @@ void read_dense_layers(const Fields& fields, ModelConfig& config) {
 void read_router(const Fields& fields, ModelConfig& config) {
   constexpr int64_t kMaxGroups = 64;
   config.router_groups = fields.integer("n_group", 1, kMaxGroups).value_or(1);
-  config.router_chosen_groups =
-      fields.integer("topk_group", 1, config.router_groups).value_or(config.router_groups);
+  const auto chosen = fields.integer("topk_group", 1, config.router_groups);
+  if (!chosen && config.router_groups > 1) {
+    fields.bad("topk_group", "how many of the " + std::to_string(config.router_groups) +
+                                 " groups experts are chosen from");
+  }
+  config.router_chosen_groups = chosen.value_or(1);
   config.routed_scaling_factor = fields.number("routed_scaling_factor", 1e-9, 1e9).value_or(1.0);
   const int64_t of_group = config.num_experts / config.router_groups;
   if (config.num_experts % config.router_groups != 0) {
@@ -251,8 +266,11 @@ ModelConfig parse_model_config(std::string_view config_json, const std::string& 
   const auto epsilon = fields.number(epsilon_field, 0.0, 1.0);
   if (!epsilon || *epsilon == 0.0) fields.bad(epsilon_field, "a number above 0, at most 1");
   config.rms_norm_eps = *epsilon;
-  config.tie_word_embeddings = is_lfm ? checkpoint::is_lfm_tied(fields)
-                                      : fields.boolean("tie_word_embeddings").value_or(false);
+  config.tie_word_embeddings =
+      fields
+          .boolean(fields.find("tie_embedding") != nullptr ? "tie_embedding"
+                                                           : "tie_word_embeddings")
+          .value_or(false);
   config.dtype = parse_dtype(fields);
   if (fields.string("hidden_act").value_or("silu") != "silu") {
     fields.unsupported("hidden_act", "'silu'");

@@ -132,10 +132,7 @@ void read_scaling(const Fields& fields, ModelConfig& config) {
 
 void read_rope(const Fields& fields, ModelConfig& config) {
   const auto theta = fields.number("rope_theta", 1.0, kMaxTheta);
-  // transformers' own default where a published config leaves it out.
-  const bool is_wide = config.model_type == "mixtral" || config.model_type == "lfm2_moe";
-  config.rope_theta = theta.value_or(is_wide ? 1e6 : config.model_type == "flex_olmo" ? 5e5 : 1e4);
-  if (has_linear_layers(config)) config.rotary_dim = config.head_dim / 4 / 2 * 2;
+  config.rope_theta = theta.value_or(1e4);
   read_rotary_dim(fields, config);
   if (const auto scaling = fields.object("rope_scaling")) read_scaling(*scaling, config);
   const auto rope = fields.object("rope_parameters");

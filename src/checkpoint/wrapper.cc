@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "family_defaults.h"
 #include "fields.h"
 #include "text.h"
 
@@ -19,10 +20,12 @@ constexpr std::string_view kTextConfig = "text_config";
 /// the text part does not say.
 struct Wrapper {
   std::string_view type, text_type;
+  bool is_tied;  ///< where neither says whether the head is the embedding
 };
 constexpr Wrapper kWrappers[] = {
-    {"gemma4", "gemma4_text"}, {"kimi_k25", "deepseek_v3"}, {"llama4", "llama4_text"},
-    {"mistral3", "mistral"},   {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"gemma4", "gemma4_text", true},    {"kimi_k25", "deepseek_v3", true},
+    {"llama4", "llama4_text", false},   {"mistral3", "mistral", true},
+    {"qwen3_5", "qwen3_5_text", false}, {"qwen3_5_moe", "qwen3_5_moe_text", false},
 };
 
 struct Rename {
@@ -46,6 +49,7 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
     if (wrapper != std::end(kWrappers) && fields.find("hidden_size") == nullptr) {
       fields.bad(kTextConfig, "the fields of the text model in " + quote_text(type));
     }
+    add_family_defaults(config, /*is_wrapped=*/false);
     return {std::move(config), place};
   }
   TextConfig result{*fields.find(kTextConfig), place + ": text_config"};
@@ -70,7 +74,12 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
   if (!ends.empty()) result.fields["eos_token_id"] = std::move(ends);
   // The head is the wrapper's, and so is the word on it.
   constexpr const char* kTied = "tie_word_embeddings";
-  if (const nlohmann::json* outer = fields.find(kTied)) result.fields[kTied] = *outer;
+  if (const nlohmann::json* outer = fields.find(kTied)) {
+    result.fields[kTied] = *outer;
+  } else if (text->find(kTied) == nullptr && wrapper != std::end(kWrappers)) {
+    result.fields[kTied] = wrapper->is_tied;
+  }
+  add_family_defaults(result.fields, /*is_wrapped=*/true);
   return result;
 }
 

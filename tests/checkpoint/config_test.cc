@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "folders.h"
@@ -116,17 +117,21 @@ TEST(Config, TakesTheOlderAndTheNewerSpellingAlike) {
 }
 
 TEST(Config, FillsInWhatMayBeAbsent) {
-  const ModelConfig config = parse(patched({{"head_dim", nullptr},
-                                            {"num_key_value_heads", nullptr},
-                                            {"moe_intermediate_size", nullptr},
-                                            {"rope_theta", nullptr},
-                                            {"torch_dtype", nullptr}}));
+  json fields = json::parse(testing::small_config());
+  fields.update({{"head_dim", nullptr},
+                 {"num_key_value_heads", nullptr},
+                 {"moe_intermediate_size", nullptr},
+                 {"rope_theta", nullptr},
+                 {"torch_dtype", nullptr}});
+  const ModelConfig config = parse(fields);
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.num_kv_heads, 4);
   EXPECT_EQ(config.moe_intermediate_size, 96);
   EXPECT_EQ(config.rope_theta, 1e4);
   EXPECT_EQ(config.dtype, DType::kF32);
-  EXPECT_FALSE(config.norm_topk_prob.has_value());
+  // A field that is absent is the family's, one that is null nobody's.
+  EXPECT_EQ(parse(patched({{"moe_intermediate_size", nullptr}})).moe_intermediate_size, 768);
+  EXPECT_EQ(config.norm_topk_prob, std::optional(false));
   EXPECT_EQ(parse(patched({{"model_type", "mixtral"}, {"rope_theta", nullptr}})).rope_theta, 1e6);
 }
 
@@ -164,10 +169,11 @@ TEST(Config, ChecksEveryNumber) {
                {"'num_experts_per_tok' is 5", "1 to 4"});
   expect_error(patched({{"decoder_sparse_step", 0}}), bad, {"'decoder_sparse_step' is 0"});
   expect_error(patched({{"mlp_only_layers", {2}}}), bad, {"'mlp_only_layers'"});
-  expect_error(patched({{"mlp_only_layers", {0}}, {"intermediate_size", nullptr}}), bad,
-               {"'intermediate_size' is missing", "layer 0"});
-  expect_error(patched({{"moe_intermediate_size", nullptr}, {"intermediate_size", nullptr}}), bad,
-               {"'moe_intermediate_size' is missing"});
+  json sizes = patched({{"mlp_only_layers", {0}}});
+  sizes["intermediate_size"] = nullptr;
+  expect_error(sizes, bad, {"'intermediate_size' is missing", "layer 0"});
+  sizes["moe_intermediate_size"] = nullptr;
+  expect_error(sizes, bad, {"'moe_intermediate_size' is missing"});
   expect_error(patched({{"model_type", 3}}), bad, {"'model_type' is 3"});
   expect_error(patched({{"eos_token_id", {1, "x"}}}), bad, {"'eos_token_id'"});
   expect_error(patched({{"bos_token_id", -1}}), bad, {"'bos_token_id' is -1"});
@@ -245,7 +251,11 @@ TEST(Config, RefusesWhatItCannotRun) {
 }
 
 TEST(Config, KnowsWhichLayersSlide) {
-  const auto windows = [](const json& patch) { return parse(patched(patch)).windows; };
+  const auto windows = [](const json& patch) {
+    json config = patched({{"model_type", "qwen3"}, {"num_experts", nullptr}});
+    config.merge_patch(patch);
+    return parse(config).windows;
+  };
   using Windows = std::vector<int64_t>;
   const json asked = {{"sliding_window", 64}, {"use_sliding_window", true}};
   const auto with = [](json base, const json& more) {
@@ -266,6 +276,21 @@ TEST(Config, KnowsWhichLayersSlide) {
         json{{"sliding_window", 0}, {"model_type", "mixtral"}}}) {
     EXPECT_EQ(windows(none), Windows()) << none;
   }
+  // Each family in its own way.
+  for (const auto& [type, slides] : std::map<std::string, Windows>{{"mistral", {64, 64}},
+                                                                   {"qwen2", {0, 64}},
+                                                                   {"qwen2_moe", {64, 0}},
+                                                                   {"qwen3_moe", {64, 64}},
+                                                                   {"llama", {}},
+                                                                   {"minimax_m2", {}}}) {
+    EXPECT_EQ(windows(with(asked, {{"model_type", type}, {"max_window_layers", 1}})), slides)
+        << type;
+  }
+  EXPECT_EQ(windows(with(asked, {{"model_type", "smollm3"}, {"no_rope_layer_interval", 2}})),
+            (Windows{0, 64}));
+  // Mistral's window where none is said, and where none is wanted.
+  const json mistral = {{"model_type", "mistral"}, {"max_position_embeddings", 8192}};
+  EXPECT_EQ(windows(mistral), (Windows{4096, 4096}));
   const auto kind = ErrorKind::kBadFile;
   expect_error(patched({{"layer_types", {"sliding_attention"}}}), kind,
                {"'layer_types'", "one type for each of 2 layers, found 1"});

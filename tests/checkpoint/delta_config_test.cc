@@ -81,7 +81,9 @@ TEST(DeltaConfig, RefusesWhatCannotBe) {
   refuses({{"linear_num_value_heads", 5}}, {"linear_num_value_heads", "5", "multiple"});
   for (const char* field : {"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
                             "linear_value_head_dim", "linear_conv_kernel_dim"}) {
-    refuses({{field, nullptr}}, {field});
+    json without = delta_config();
+    without[field] = nullptr;
+    EXPECT_TRUE(is_one_line_with(error_of([&] { parse(without); }), {field, "is missing"}));
     refuses({{field, 0}}, {field, "0"});
     refuses({{field, 1 << 24}}, {field});
   }

@@ -158,7 +158,9 @@ TEST(Wrappers, NameTheirTextModelWhereItDoesNot) {
                                         {"qwen3_5_moe", "qwen3_5_moe_text"}}) {
     json text = json::parse(testing::small_config());
     text.erase("model_type");
-    text.update({{"kv_lora_rank", 32},
+    text.update({{"n_group", 1},
+                 {"topk_group", 1},
+                 {"kv_lora_rank", 32},
                  {"qk_nope_head_dim", 24},
                  {"qk_rope_head_dim", 16},
                  {"v_head_dim", 20},

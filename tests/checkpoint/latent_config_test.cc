@@ -61,7 +61,9 @@ TEST(LatentConfig, ReadsWidths) {
   EXPECT_EQ(config.num_draft_layers, 1);
   EXPECT_FALSE(config.is_sparse_layer(0));
   EXPECT_TRUE(config.is_sparse_layer(1));
-  EXPECT_EQ(parse(patched({{"q_lora_rank", nullptr}})).q_lora_rank, 0);
+  json whole = latent_config();
+  whole["q_lora_rank"] = nullptr;  // absent it is the family's
+  EXPECT_EQ(parse(whole).q_lora_rank, 0);
   EXPECT_EQ(parse(patched({{"model_type", "kimi_k2"}})).kv_lora_rank, 32);
   const ModelConfig other = parse(patched({{"model_type", "qwen3_moe"}}));
   EXPECT_FALSE(other.is_latent());

@@ -63,6 +63,7 @@ TEST(LfmConfig, WhatIsLeftOutIsTransformersOwn) {
       parse(patched({{"conv_L_cache", nullptr}, {"num_dense_layers", nullptr}}));
   EXPECT_EQ(config.convolution_taps, 3);
   EXPECT_EQ(config.mlp_only_layers, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(parse(patched({{"norm_eps", nullptr}})).rms_norm_eps, 1e-5);
   EXPECT_TRUE(config.corrects_scores);
   EXPECT_EQ(config.rope_theta, 1e6);
   EXPECT_TRUE(config.tie_word_embeddings);
@@ -87,9 +88,11 @@ TEST(LfmConfig, RefusesWhatCannotBe) {
   }
   refuses({{"conv_bias", 1}}, {"conv_bias"});
   refuses({{"use_expert_bias", "yes"}}, {"use_expert_bias"});
-  refuses({{"num_dense_layers", 5}}, {"num_dense_layers", "5"});
+  refuses({{"num_dense_layers", "x"}}, {"num_dense_layers", "'x'"});
   refuses({{"num_dense_layers", -1}}, {"num_dense_layers"});
-  refuses({{"norm_eps", nullptr}}, {"norm_eps"});
+  json without = lfm_config();
+  without["norm_eps"] = nullptr;
+  EXPECT_TRUE(is_one_line_with(error_of([&] { parse(without); }), {"norm_eps"}));
   refuses({{"norm_eps", 0}}, {"norm_eps", "above 0"});
 }
 
