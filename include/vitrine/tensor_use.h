@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "vitrine/core.h"
+
 namespace vitrine {
 
 /// Tensors as Checkpoint::tensors() lists them, each expert's by themselves.
