@@ -55,6 +55,7 @@ class Runner {
       : engine_(engine), arguments_(arguments), step_tokens_(step_tokens) {
     const int64_t count = arguments.depth + std::max(arguments.prompt, arguments.tokens);
     for (int i = 0; i < engine.options().max_sequences; ++i) {
+      stop_if_interrupted(kGenerateCancelled);
       // Each has its own ids, so that a batch meets as many experts as one of so many texts. An odd
       // distance: vocabularies are often a power of two, which ids repeat after.
       sequences_.push_back({engine.create_sequence(),

@@ -127,7 +127,9 @@ class SpeculateBench {
     options.ignore_end_of_text = !arguments_.right_runs.empty();
     const auto constraint = kind.has_schema ? grammar_->start() : nullptr;
     options.constraint = constraint.get();
-    return vitrine::generate(engine_, prompt, options);
+    vitrine::GenerateResult result = vitrine::generate(engine_, prompt, options);
+    stop_if_interrupted(kSpeculateCancelled);  // which ends an answer, too
+    return result;
   }
 
   vitrine::Engine& engine_;

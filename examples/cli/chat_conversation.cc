@@ -22,6 +22,7 @@ using vitrine::Error;
 
 constexpr size_t kChatConversationRingBytes = size_t{64} << 20;
 constexpr size_t kMaxExpertsShown = 8;
+constexpr const char* kForgotten = "the message was not read to its end and is forgotten";
 
 bool ended_in_prompt(const vitrine::GenerateResult& result) {
   return result.reason == vitrine::StopReason::kCancelled && result.tokens.empty();
@@ -134,8 +135,12 @@ std::optional<std::vector<int32_t>> Conversation::prompt_of(const Messages& mess
   std::vector<int32_t> prompt;
   try {
     prompt_text_ = arguments_.chat_prompt.render(chat_, messages);
-    prompt = tokenizer_.encode(prompt_text_, false);
+    prompt = tokenizer_.encode(prompt_text_, false, &interrupt_flag());
   } catch (const Error& error) {
+    if (error.kind() == vitrine::ErrorKind::kCancelled && interrupt_signal() != 0) {
+      output_.note(kForgotten);
+      return {};
+    }
     if (!error.is_user_error()) throw;
     refuse(error.what());
     return {};
@@ -355,7 +360,7 @@ void Conversation::answer(const std::vector<int32_t>& prompt) {
 
 void Conversation::tell_end(const vitrine::GenerateResult& result) {
   if (ended_in_prompt(result)) {
-    output_.note("the message was not read to its end and is forgotten");
+    output_.note(kForgotten);
   } else if (result.reason == vitrine::StopReason::kContextFull) {
     output_.remark(
         fmt::format("the context of {} tokens is full; forget it with /reset, or begin with a "

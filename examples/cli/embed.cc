@@ -129,10 +129,7 @@ int run_embed(const EmbedArguments& arguments) {
   vitrine::EmbedOptions embed_options;
   embed_options.pooling = *vitrine::find_pooling(arguments.pooling);
   embed_options.normalize = !arguments.no_normalize;
-  embed_options.before_step = [] {
-    if (interrupt_signal() == 0) return;
-    throw vitrine::Error(vitrine::ErrorKind::kCancelled, "embed was interrupted");
-  };
+  embed_options.before_step = [] { stop_if_interrupted("embed: cancelled before the end"); };
   const auto started = std::chrono::steady_clock::now();
   const auto width = static_cast<size_t>(engine->summary().hidden_size);
   vitrine::embed(*engine, ids, embed_options, [&](size_t number, std::span<const float> vectors) {

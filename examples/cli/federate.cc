@@ -267,7 +267,7 @@ void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int 
   vitrine::WindowOptions options;
   options.window = window;
   options.every = every;
-  options.before_step = [] { stop_if_interrupted("federate: cancelled before the end"); };
+  options.before_step = [] { stop_if_interrupted(kFederateCancelled); };
   for (size_t text = 0; text < texts.ids.size(); ++text) {
     options.first_window += vitrine::predict_windows(federation, texts.ids[text], options,
                                                      [&](const vitrine::PredictedToken& predicted) {

@@ -75,6 +75,7 @@ bool is_held_out(size_t window, double share);
 [[noreturn]] void refuse_no_number(const std::string& specialist, const std::string& text,
                                    double found);
 
+inline constexpr const char* kFederateCancelled = "federate: cancelled before the end";
 /// Options for scoring windows of so many tokens.
 vitrine::EngineOptions text_options(const DeviceOptions& device, int window);
 /// Every token but the first of each window, of one window in `every`. Stops where Ctrl-C was

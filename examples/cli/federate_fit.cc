@@ -136,6 +136,7 @@ void fit_on_shares(const FitArguments& arguments, bool wants_gate, Fit& fit) {
     score_texts(*federation, fit.texts, arguments.window, [&](const ScoredToken& token) {
       add_to(is_held_out(token.window, arguments.held_out) ? held_out : train, token, count);
     });
+    release_interrupts(kFederateCancelled);
   }
   if (held_out.num_tokens() == 0 || train.num_tokens() == 0) {
     refuse(

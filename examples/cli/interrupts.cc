@@ -34,6 +34,15 @@ void catch_interrupts(bool restarts) {
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup
 }
 
+void release_interrupts(const char* message) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler == note_signal) std::signal(signal, SIG_DFL);
+  }
+  stop_if_interrupted(message);
+}
+
 int interrupt_signal() { return caught_signal.load(); }
 
 const std::atomic<bool>& interrupt_flag() { return is_interrupted; }

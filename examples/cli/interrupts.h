@@ -12,6 +12,9 @@ namespace cli {
 /// From now on SIGINT, SIGTERM and SIGHUP only set a flag; `restarts`: calls that wait go on
 /// waiting.
 void catch_interrupts(bool restarts = true);
+/// Signals end the process at once again: nothing is left to finish. One that has arrived throws
+/// Interrupted with `message`.
+void release_interrupts(const char* message);
 /// The signal that arrived, or 0. Of several one that is no SIGINT.
 int interrupt_signal();
 /// Raised while one has arrived: it ends what the library computes (EngineOptions::cancelled).

@@ -37,13 +37,13 @@ vitrine::SpeculationCounts count_guesses(const BenchSpeculateArguments& argument
   const auto engine = vitrine::Engine::load(arguments.model, options);
   vitrine::SpeculationCounts counts;
   for (const std::vector<int32_t>& prompt : prompts) {
-    stop_if_interrupted("bench speculate: cancelled before the end");
     vitrine::GenerateOptions generation;
     generation.max_new_tokens = arguments.max_new_tokens;
     generation.sampler.temperature = 0;
     generation.speculation.drafter = &drafter;
     generation.speculation.max_drafts = arguments.max_drafts;
     counts += vitrine::generate(*engine, prompt, generation).speculation;
+    stop_if_interrupted("bench speculate: cancelled before the end");
   }
   if (!counts.problem.empty()) {
     throw vitrine::Error(vitrine::ErrorKind::kInternal, counts.problem);

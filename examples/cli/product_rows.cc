@@ -98,6 +98,7 @@ ProductRows score_product_rows(const vitrine::FederationSpec& spec, const Scored
         data.tokens.push_back(token.token);
       },
       rows.every);
+  release_interrupts(kFederateCancelled);
   if (rows.train.tokens.empty() || rows.held_out.tokens.empty()) {
     refuse(
         fmt::format("{} tokens of the texts were scored, in windows of {}: too few to hold some "

@@ -57,7 +57,7 @@ Evaluation prepare_evaluation(const QuantizeArguments& arguments,
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   Evaluation evaluation;
-  evaluation.ids = tokenizer.encode(text);
+  evaluation.ids = tokenizer.encode(text, true, &interrupt_flag());
   if (evaluation.ids.size() < 2) {
     refuse(fmt::format("--eval {}: {} tokens; expected at least 2", arguments.text,
                        evaluation.ids.size()));

@@ -144,6 +144,7 @@ std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitri
   options.engine.max_sequences = target.max_sequences;
   options.engine.max_step_tokens = std::min(512, options.engine.max_context);
   options.engine.audit_mode = vitrine::AuditMode::kNone;
+  options.engine.cancelled = target.cancelled;
   return vitrine::make_draft_model(vitrine::Model::open(path, options), tokenizer);
 }
 

@@ -33,7 +33,7 @@ struct QuantizeOptions {
   std::string tool_version;     ///< recorded in the manifest
   std::string instruction_set;  ///< recorded in the manifest: what this machine ran
   std::string source_name;      ///< recorded in the manifest; empty: last part of the path
-  /// Called before each tensor (done, total, name). May throw to stop: nothing is left behind.
+  /// Called before each tensor and block of one (done, total, name). May throw: nothing is left.
   std::function<void(int64_t done, int64_t total, std::string_view tensor)> progress;
   /// Called with the finished folder (under its temporary name) before the manifest is written and
   /// the folder takes its place. May throw: nothing is left behind.

@@ -2,6 +2,7 @@
 // The room `tokenizer`: text to ids and back, as `tokenizer.json` describes it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,8 +35,10 @@ class VITRINE_API Tokenizer {
 
   /// Text to ids. With `add_special_tokens` the post-processor's template is applied. Throws
   /// kInvalidArgument for a text above 256 MiB or one that the file's regex cannot search within
-  /// its limits, kBadFile where the text needs an unknown token that the vocabulary lacks.
-  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
+  /// its limits, kBadFile where the text needs an unknown token that the vocabulary lacks, and
+  /// kCancelled soon after any thread has raised `cancelled` (not owned; null: none).
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true,
+                              const std::atomic<bool>* cancelled = nullptr) const;
   /// Ids to text, as PyPI's `tokenizers` decodes them. Throws kInvalidArgument for an id out of
   /// range.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;

@@ -74,9 +74,12 @@ int64_t rows_of_block(int64_t cols) {
       8, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols) / 8 * 8);
 }
 
+using BeforeBlock = std::function<void()>;
+
 /// Quantizes one matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
 QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsWriter& writer,
-                                      const compress::PlannedTensor& planned, int group_size) {
+                                      const compress::PlannedTensor& planned, int group_size,
+                                      const BeforeBlock& before_block) {
   const TensorInfo& source = *planned.source;
   const int64_t rows = source.shape[0];
   const int64_t cols = source.shape[1];
@@ -87,6 +90,7 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
   compress::SourceRows source_rows(checkpoint, planned);
   std::vector<float> weights;
   for (int64_t row = 0; row < rows; row += block_rows) {
+    before_block();
     const int64_t count = std::min(block_rows, rows - row);
     weights.resize(static_cast<size_t>(count * cols));
     widen_to_f32(source_rows.read(row, count).data(), planned.dtype, count * cols, weights.data());
@@ -112,18 +116,20 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
 }
 
 void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer,
-                 const compress::PlannedTensor& planned) {
+                 const compress::PlannedTensor& planned, const BeforeBlock& before_block) {
   const TensorInfo& info = *planned.source;
   if (planned.is_widened()) {
     compress::SourceRows source_rows(checkpoint, planned);
     const int64_t block_rows = rows_of_block(info.shape[1]);
     for (int64_t row = 0; row < info.shape[0]; row += block_rows) {
+      before_block();
       writer.write(info.name, source_rows.read(row, std::min(block_rows, info.shape[0] - row)));
     }
     return;
   }
   std::vector<std::byte> block;
   for (uint64_t done = 0; done < info.num_bytes; done += block.size()) {
+    before_block();
     block.resize(std::min(kBlockBytes, info.num_bytes - done));
     checkpoint.read(info, done, block);
     writer.write(info.name, block);
@@ -149,11 +155,15 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
   const auto total = static_cast<int64_t>(plan.tensors.size());
   for (int64_t done = 0; done < total; ++done) {
     const compress::PlannedTensor& planned = plan.tensors[static_cast<size_t>(done)];
-    if (options.progress) options.progress(done, total, planned.source->name);
+    const auto before_block = [&] {
+      if (options.progress) options.progress(done, total, planned.source->name);
+    };
+    before_block();
     if (planned.method != nullptr) {
-      report.quantized.push_back(write_quantized(checkpoint, writer, planned, options.group_size));
+      report.quantized.push_back(
+          write_quantized(checkpoint, writer, planned, options.group_size, before_block));
     } else {
-      copy_tensor(checkpoint, writer, planned);
+      copy_tensor(checkpoint, writer, planned, before_block);
       report.unquantized.push_back({planned.source->name, planned.reason});
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "vitrine/core.h"
@@ -13,6 +14,12 @@ namespace vitrine::core {
 /// Whether a host's flag is raised; null: there is none.
 inline bool is_raised(const std::atomic<bool>* flag) {
   return flag != nullptr && flag->load(std::memory_order_relaxed);
+}
+
+/// Throws kCancelled where it is raised. `what`: that is ended, as "tokenizing".
+inline void throw_if_raised(const std::atomic<bool>* flag, const char* what) {
+  if (!is_raised(flag)) return;
+  throw Error(ErrorKind::kCancelled, std::string(what) + " was cancelled by its host");
 }
 
 /// Of one step at a time. What one thread has seen all see, until the next step: pieces that were

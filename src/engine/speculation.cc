@@ -88,8 +88,9 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
                   "it reads layers of the model that the engine was not loaded to show; expected "
                   "EngineOptions::feature_layers to be its own");
     }
-    text_ = options_.drafter->start(
-        {options_.scope, before_, before_ + answer.room, answer.sequence, answer.cancelled});
+    text_ =
+        options_.drafter->start({options_.scope, before_, before_ + answer.room, answer.sequence,
+                                 answer.cancelled != nullptr ? answer.cancelled : answer.ended});
     if (text_ == 0) throw Error(ErrorKind::kInvalidArgument, "it named a text 0");
   });
   if (is_on() && !answer.past.empty()) show(answer.past);

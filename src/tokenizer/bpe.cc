@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/cancel_watch.h"
 #include "unicode.h"
 
 namespace vitrine::tokenizer {
@@ -221,6 +222,7 @@ void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
 
 void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {
   if (word.empty()) return;
+  core::throw_if_raised(scratch.cancelled, "tokenizing");
   if (ignore_merges_) {
     if (const int32_t id = id_of(word); id >= 0) {
       ids.push_back(id);
@@ -271,6 +273,7 @@ void Bpe::merge_symbols(Scratch& scratch, uint32_t spared) const {
     }
   };
   while (!heap.empty()) {
+    core::throw_if_raised(scratch.cancelled, "tokenizing");
     std::pop_heap(heap.begin(), heap.end(), comes_later);
     const Scratch::Candidate top = heap.back();
     heap.pop_back();

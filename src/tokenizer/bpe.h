@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@ class Bpe {
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
+    const std::atomic<bool>* cancelled = nullptr;  // a host's flag, which ends encode_word()
   };
 
   /// From the field `model`.

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <new>
 
+#include "core/cancel_watch.h"
 #include "core/utf8.h"
 #include "unicode.h"
 #include "vitrine/core.h"
@@ -55,7 +56,7 @@ struct RegexScratch::State {
   }
 };
 
-RegexScratch::RegexScratch() = default;
+RegexScratch::RegexScratch(const std::atomic<bool>* cancelled) : cancelled_(cancelled) {}
 RegexScratch::~RegexScratch() = default;
 
 Regex::Regex(std::shared_ptr<const Code> code) : code_(std::move(code)) {}
@@ -110,6 +111,7 @@ void Regex::split(std::string_view text, RegexScratch& scratch,
   bool has_previous = false;
   Clock::time_point call_time = Clock::now();
   for (uint32_t calls = 1;; ++calls) {
+    core::throw_if_raised(scratch.cancelled_, "tokenizing");
     const size_t limit = text.size() - start > window ? start + window : text.size();
     pcre2_set_offset_limit(context, limit);
     // No UTF check: every text was made valid on its way in, and the check is linear each time.

@@ -2,6 +2,7 @@
 // Regular expressions as PyPI's `tokenizers` (Oniguruma) understands them, run by PCRE2.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -33,13 +34,15 @@ struct RegexSpan {
 /// per call of encode or decode; not shared between threads.
 class RegexScratch {
  public:
-  RegexScratch();
+  /// `cancelled`: a host's flag, which ends a search with kCancelled; null: none.
+  explicit RegexScratch(const std::atomic<bool>* cancelled = nullptr);
   ~RegexScratch();
 
  private:
   friend class Regex;
   struct State;
   std::unique_ptr<State> state_;
+  const std::atomic<bool>* cancelled_;
 };
 
 /// A compiled pattern. Immutable: any number of threads may search at once.
@@ -53,8 +56,8 @@ class Regex {
   static Regex from_pcre2(std::string pattern);
 
   /// Cuts `text` (valid UTF-8) into matches and what lies between; the spans cover the text in
-  /// order, empty matches included. Throws vitrine::Error (kInvalidArgument) where the search
-  /// exceeds its limits.
+  /// order, empty matches included. Throws vitrine::Error: kInvalidArgument where the search
+  /// exceeds its limits, kCancelled where its flag is raised.
   void split(std::string_view text, RegexScratch& scratch, std::vector<RegexSpan>& spans) const;
 
  private:

@@ -98,7 +98,8 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
   return Tokenizer(std::move(impl));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens,
+                                       const std::atomic<bool>* cancelled) const {
   if (text.size() > kMaxTextBytes) {
     throw Error(ErrorKind::kInvalidArgument, "text of " + std::to_string(text.size()) +
                                                  " bytes, expected at most " +
@@ -108,8 +109,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   valid.reserve(text.size());
   append_lossy(text, true, valid);
 
-  RegexScratch regex_scratch;
+  RegexScratch regex_scratch(cancelled);
   Bpe::Scratch scratch;
+  scratch.cancelled = cancelled;
   std::vector<int32_t> ids;
   std::vector<TextPart> parts, inner_parts;
   impl_->added_tokens.split(valid, false, parts);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -202,6 +203,40 @@ TEST(Tokenizer, HostileTextAndRegexEnd) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(load(small_tokenizer()).encode(std::string(1 << 20, 'l')).size(), size_t{1} << 19);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+// By its regex, by its merges where the text is one word, and from another thread.
+TEST(Tokenizer, EndsWhereItsHostSays) {
+  json cut = small_tokenizer();
+  cut["pre_tokenizer"] = {{"type", "Sequence"},
+                          {"pretokenizers", {split(R"(\p{L}+)"), cut["pre_tokenizer"]}}};
+  for (const json& document : {small_tokenizer(), cut}) {
+    const Tokenizer tokenizer = load(document);
+    std::string text;
+    while (text.size() < (size_t{1} << 20)) text += "hello world, hello ";
+    std::atomic<bool> flag{false};
+    const Ids expected = tokenizer.encode(text, true, &flag);
+    EXPECT_EQ(expected, tokenizer.encode(text));
+    const auto kind_of_encode = [&] {
+      try {
+        tokenizer.encode(text, true, &flag);
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("tokenizing was cancelled"), std::string::npos);
+        return error.kind();
+      }
+      return ErrorKind::kInternal;
+    };
+    flag = true;
+    EXPECT_EQ(kind_of_encode(), ErrorKind::kCancelled);
+    flag = false;
+    std::thread host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      flag = true;
+    });
+    while (kind_of_encode() != ErrorKind::kCancelled) {
+    }
+    host.join();
+  }
 }
 
 TEST(Tokenizer, ThreadsShareOne) {
