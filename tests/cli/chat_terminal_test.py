@@ -266,13 +266,14 @@ class Ending(TerminalCase):
 
     def test_signals_in_a_prompt(self):
         for sent in (signal.SIGTERM, signal.SIGHUP):
-            terminal = self.start_long("--audit", "run.vtr")
+            log = f"{sent.name}.vtr"
+            terminal = self.start_long("--audit", log)
             terminal.type(b"Hi" + ENTER)
             terminal.wait_for(BAR)
             terminal.process.send_signal(sent)
             self.assertEqual(terminal.end(), 128 + sent)
             self.assertIn(b"cancelled: 0 answers", terminal.output)
-            self.assertIn(b"complete", self.succeed("audit", "verify", "run.vtr").stdout)
+            self.assertIn(b"complete", self.succeed("audit", "verify", log).stdout)
 
     def test_the_bar_is_for_who_wants_notes(self):
         self.make_long_model()
