@@ -43,6 +43,8 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/vitrine" "${PROJECT_BINARY_DIR}
 install(FILES "${PROJECT_SOURCE_DIR}/docs/audit_stream.proto"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/vitrine")
 install(EXPORT vitrineTargets NAMESPACE vitrine:: DESTINATION "${package_dir}")
+# A host finds the package in the build folder, too, where it is not installed.
+export(EXPORT vitrineTargets NAMESPACE vitrine:: FILE "${PROJECT_BINARY_DIR}/vitrineTargets.cmake")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/vitrineConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/vitrineConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/vitrineConfigVersion.cmake"

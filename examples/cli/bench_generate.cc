@@ -10,6 +10,7 @@
 #include <span>
 
 #include "bench.h"
+#include "bench_tests.h"
 #include "statistics.h"
 
 namespace cli {
@@ -23,6 +24,7 @@ constexpr double kProbeSeconds = 0.5;
 
 struct BenchGenerateArguments {
   std::string model, audit = "deferred";
+  BenchTests tests;
   int prompt = 256, tokens = 64, depth = 0, repeat = 5, step_tokens = 0;
   std::vector<int> batches;  // sequences that decode side by side, each in turn
   bool goes_on = false, json = false;
@@ -331,17 +333,7 @@ void add_bench_generate(CLI::App& bench, Command& command) {
   CLI::App* generate = bench.add_subcommand(
       "generate", "Speed of prefill and decode, and the share of the memory's speed it uses");
   add_model(*generate, arguments->model);
-  generate->add_option("-p,--prompt-tokens", arguments->prompt, "tokens of the prompt")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
-  generate->add_option("-n,--max-new-tokens", arguments->tokens, "tokens decoded one by one")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
-  generate
-      ->add_option("--depth", arguments->depth,
-                   "tokens in the context before the prompt, and before what is decoded")
-      ->check(CLI::Range(0, 1 << 24))
-      ->capture_default_str();
+  arguments->tests.add_to(*generate);
   generate->add_option("--repeat", arguments->repeat, "measurements of each")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
@@ -362,8 +354,25 @@ void add_bench_generate(CLI::App& bench, Command& command) {
       ->capture_default_str();
   generate->add_flag("--json", arguments->json, "one JSON object instead of a table");
   arguments->device.add_to(*generate);
-  generate->callback(
-      [arguments, &command] { command = [arguments] { return run_bench_generate(*arguments); }; });
+  generate->callback([arguments, &command] {
+    command = [arguments] {
+      BenchTests& tests = arguments->tests;
+      if (!tests.is_single()) {
+        tests.refuse_beside({{arguments->json, "--json"},
+                             {!arguments->batches.empty(), "--batch"},
+                             {arguments->goes_on, "--goes-on"}});
+        tests.model = arguments->model;
+        tests.repeat = arguments->repeat;
+        tests.step_tokens = arguments->step_tokens;
+        tests.records = arguments->audit != "none";
+        return run_bench_tests(tests, arguments->device);
+      }
+      arguments->prompt = tests.prompts[0];
+      arguments->tokens = tests.generated[0];
+      arguments->depth = tests.depths[0];
+      return run_bench_generate(*arguments);
+    };
+  });
 }
 
 }  // namespace cli

@@ -30,6 +30,7 @@ struct ChatArguments {
     std::vector<NamedPath> files = constraint.files();
     files.insert(files.end(), {{"MODEL", model},
                                {"--chat-template", chat_prompt.template_file},
+                               {"--system-file", chat_prompt.system_file},
                                {"--chat-variables", chat_prompt.variables}});
     return files;
   }

@@ -2,7 +2,11 @@
 #include "chat_prompt.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <filesystem>
+
+#include "builtin_templates.h"
 #include "option_section.h"
 #include "text_file.h"
 
@@ -11,16 +15,25 @@ namespace cli {
 using vitrine::Error;
 using vitrine::ErrorKind;
 
-namespace {}  // namespace
+namespace {
+
+constexpr size_t kMaxSystemBytes = size_t{4} << 20, kMaxTemplateName = 200;
+
+}  // namespace
 
 void ChatPromptOptions::add_to(CLI::App& command) {
   const OptionSection section(command, "Conversation");
   system_option = command.add_option("--system", system,
                                      "the system message of a conversation; '' is one that says "
                                      "nothing, in place of a template's own");
+  command.add_option("--system-file", system_file, "a file with the system message")
+      ->check(not_empty())
+      ->excludes("--system");
   command
       .add_option("--chat-template", template_file,
-                  "a file with the chat template (Jinja) in place of the model's own")
+                  "a chat template in place of the model's own: a file (Jinja), the name of a "
+                  "built-in one (chatml, llama3, gemma, …, as of llama.cpp), or the template "
+                  "itself")
       ->check(not_empty());
   command
       .add_option("--chat-variables", variables,
@@ -38,7 +51,10 @@ void ChatPromptOptions::add_to(CLI::App& command) {
 
 std::vector<vitrine::ChatMessage> ChatPromptOptions::first_messages() const {
   if (!has_system()) return {};
-  return {{"system", system}};
+  if (system_file.empty()) return {{"system", system}};
+  std::string text = read_text_file(system_file, kMaxSystemBytes);
+  if (text.ends_with('\n')) text.pop_back();
+  return {{"system", text}};
 }
 
 ChatPromptOptions ChatPromptOptions::with_tools(const std::string& tools_json,
@@ -102,12 +118,25 @@ AnswerFormat ChatPromptOptions::answer_format(const vitrine::ChatTemplate& chat,
   return found;
 }
 
+std::string chat_template_source(const std::string& given) {
+  std::error_code error;
+  const bool is_text = given.find("{{") != given.npos || given.find("{%") != given.npos;
+  if (is_text) return given;
+  const bool is_file = is_standard_input(given) || std::filesystem::exists(given, error);
+  if (is_file) return read_text_file(given, kMaxTemplateBytes);
+  if (std::string source = builtin_template(given); !source.empty()) return source;
+  refuse(fmt::format(
+      "--chat-template: '{}' is not a file, nor the name of a built-in template; expected a file, "
+      "or one of {}",
+      given, fmt::join(builtin_template_names(), ", ")));
+}
+
 vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,
                                          const ChatPromptOptions& options) {
   const std::string config = checkpoint.tokenizer_config_json();
   if (!options.template_file.empty()) {
-    return vitrine::ChatTemplate::parse(read_text_file(options.template_file, kMaxTemplateBytes),
-                                        options.template_file, config);
+    return vitrine::ChatTemplate::parse(chat_template_source(options.template_file),
+                                        options.template_file.substr(0, kMaxTemplateName), config);
   }
   std::optional<vitrine::ChatTemplate> chat =
       vitrine::ChatTemplate::from_tokenizer_config(config, checkpoint.tokenizer_config_name());

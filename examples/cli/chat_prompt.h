@@ -14,7 +14,7 @@ inline constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 
 /// --system, --chat-template, --chat-variables and --answer-format.
 struct ChatPromptOptions {
-  std::string system, template_file, variables;
+  std::string system, system_file, template_file, variables;
   std::string format;       ///< empty: the model's
   std::string given_tools;  ///< of --tools, as JSON
   const CLI::Option* system_option = nullptr;
@@ -24,7 +24,9 @@ struct ChatPromptOptions {
     return has_system() || !template_file.empty() || !variables.empty() || !format.empty();
   }
   /// Also an empty one: templates that have a system message of their own drop it then.
-  bool has_system() const { return system_option != nullptr && system_option->count() > 0; }
+  bool has_system() const {
+    return (system_option != nullptr && system_option->count() > 0) || !system_file.empty();
+  }
   /// The system message, where there is one.
   std::vector<vitrine::ChatMessage> first_messages() const;
   /// These options with a conversation's own tools (a JSON array, or nothing) among the variables;
@@ -46,6 +48,9 @@ struct ChatPromptOptions {
                              const std::string& prompt, bool is_constrained) const;
 };
 
+/// What --chat-template names: a file, the name of a built-in one, or the template itself. Throws
+/// kInvalidArgument where it is none of these.
+std::string chat_template_source(const std::string& given);
 /// The model's template, or that of --chat-template. Throws kBadFile where there is none.
 vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,
                                          const ChatPromptOptions& options);

@@ -42,10 +42,9 @@ vitrine::SamplerOptions merged(vitrine::SamplerOptions sampler, const SamplingOp
 std::vector<std::pair<std::string, std::string>> Conversation::settings() const {
   const ChatPromptOptions& prompt = arguments_.chat_prompt;
   std::vector<std::pair<std::string, std::string>> settings = {
-      {"chat_template",
-       prompt.template_file.empty()
-           ? ""
-           : vitrine::sha256_of_text(read_text_file(prompt.template_file, kMaxTemplateBytes))},
+      {"chat_template", prompt.template_file.empty()
+                            ? ""
+                            : vitrine::sha256_of_text(chat_template_source(prompt.template_file))},
       {"chat_variables", prompt.variables},
       {"max_new_tokens", std::to_string(arguments_.length.max_new_tokens)},
       {"stop", nlohmann::json(arguments_.sampling.stop)

@@ -27,6 +27,7 @@ constexpr OtherName kOtherNames[] = {
     {"--temp", "--temperature"},
     {"--predict", "--max-new-tokens"},
     {"--n-predict", "--max-new-tokens"},
+    {"--max-tokens", "--max-new-tokens"},
     {"--ctx-size", "--context"},
     {"--repeat-penalty", "--repetition-penalty"},
     {"--repeat-last-n", "--penalty-window"},
@@ -41,6 +42,10 @@ constexpr OtherName kOtherNames[] = {
     {"--json-schema-file", "--json-schema"},
     {"--grammar-file", "--grammar"},
     {"--chat-template-file", "--chat-template"},
+    {"--chat-template-kwargs", "--chat-variables"},
+    {"-l", "--logit-bias"},
+    {"-sysf", "--system-file"},
+    {"--system-prompt-file", "--system-file"},
     {"-sys", "--system"},
     {"--system-prompt", "--system"},
     {"-ctk", "--kv-type"},
@@ -54,13 +59,24 @@ constexpr OtherName kOtherNames[] = {
     {"-cnv", "--chat"},
     {"--conversation", "--chat"},
     {"-np", "--parallel"},
+    {"-md", "--speculate"},
+    {"--model-draft", "--speculate"},
+    {"--spec-draft-model", "--speculate"},
+    {"--draft", "--draft-max"},
+    {"--draft-n", "--draft-max"},
+    {"-r", "--repeat"},
+    {"--repetitions", "--repeat"},
+    {"-d", "--depth"},
+    {"-pg", "--prompt-generation"},
+    {"--n-depth", "--depth"},
     {"--log-disable", "--quiet"},
 };
 
 /// A flag that asks for what is done anyway.
-constexpr std::string_view kDoneAnyway[] = {
-    "--no-mmap",           "-no-cnv", "--no-conversation", "-st",         "--single-turn",
-    "--no-display-prompt", "--jinja", "--no-warmup",       "--simple-io", "--no-escape"};
+constexpr std::string_view kDoneAnyway[] = {"--no-mmap",   "-no-cnv",       "--no-conversation",
+                                            "-st",         "--single-turn", "--no-display-prompt",
+                                            "--jinja",     "--no-warmup",   "--simple-io",
+                                            "--no-escape", "--no-perf",     "--offline"};
 
 /// A flag that changes nothing here, which a warning says; `of_gpu`: but where a GPU computes,
 /// which does what it asks for.
@@ -68,15 +84,35 @@ struct WithoutEffect {
   std::string_view name;
   Takes takes;
   bool of_gpu;
+  bool of_output = false;  ///< it says how things are shown
 };
 constexpr WithoutEffect kWithoutEffect[] = {
-    {"-ngl", Takes::kValue, true},           {"--gpu-layers", Takes::kValue, true},
-    {"--n-gpu-layers", Takes::kValue, true}, {"-fa", Takes::kSwitch, true},
-    {"--flash-attn", Takes::kSwitch, true},  {"--mlock", Takes::kNothing, false},
-    {"-tb", Takes::kValue, false},           {"--threads-batch", Takes::kValue, false},
-    {"-sm", Takes::kValue, false},           {"--split-mode", Takes::kValue, false},
-    {"-mg", Takes::kValue, false},           {"--main-gpu", Takes::kValue, false},
+    {"-ngl", Takes::kValue, true},
+    {"--gpu-layers", Takes::kValue, true},
+    {"--n-gpu-layers", Takes::kValue, true},
+    {"-fa", Takes::kSwitch, true},
+    {"--flash-attn", Takes::kSwitch, true},
+    {"--mlock", Takes::kNothing, false},
+    {"-tb", Takes::kValue, false},
+    {"--threads-batch", Takes::kValue, false},
+    {"-sm", Takes::kValue, false},
+    {"--split-mode", Takes::kValue, false},
+    {"-mg", Takes::kValue, false},
+    {"--main-gpu", Takes::kValue, false},
     {"--numa", Takes::kValue, false},
+    {"-ncmoe", Takes::kValue, false},
+    {"--n-cpu-moe", Takes::kValue, false},
+    {"-cmoe", Takes::kNothing, false},
+    {"--cpu-moe", Takes::kNothing, false},
+    {"-ot", Takes::kValue, false},
+    {"--override-tensor", Takes::kValue, false},
+    {"-v", Takes::kNothing, false, true},
+    {"--verbose", Takes::kNothing, false, true},
+    {"-lv", Takes::kValue, false, true},
+    {"--log-verbosity", Takes::kValue, false, true},
+    {"--color", Takes::kSwitch, false, true},
+    {"-co", Takes::kNothing, false, true},
+    {"--perf", Takes::kNothing, false, true},
 };
 
 /// Flags whose meaning here is another way to go.
@@ -89,9 +125,26 @@ constexpr std::pair<std::string_view, std::string_view> kHints[] = {
     {"--hf-repo", "-m with a file that is there"},
     {"-mu", "-m with a file that is there"},
     {"--model-url", "-m with a file that is there"},
-    {"-l", "--logit-bias ID=BIAS"},
     {"--lora", "nothing: adapters are merged into a model before"},
     {"--sampling-seq", "--samplers with names"},
+    {"--override-kv",
+     "nothing: a GGUF file's metadata is taken as it is; change a copy of the file, with "
+     "gguf-set-metadata or gguf-new-metadata of PyPI's gguf"},
+    {"--rope-freq-base",
+     "nothing: it is the model's own; change rope_theta in config.json of a copy, or a GGUF "
+     "file's KEY.rope.freq_base with gguf-set-metadata of PyPI's gguf"},
+    {"--rope-freq-scale",
+     "nothing: it is the model's own; change rope_scaling in config.json of a copy"},
+    {"--rope-scale",
+     "nothing: it is the model's own; change rope_scaling in config.json of a copy"},
+    {"--rope-scaling",
+     "nothing: it is the model's own; change rope_scaling in config.json of a copy"},
+    {"--draft-min", "--draft-threshold, by what guesses cost"},
+    {"--draft-p-min", "--draft-threshold, by what guesses cost"},
+    {"-np", "--parallel of generate"},
+    {"--parallel", "--prompts FILE of generate, several at once"},
+    {"-md", "--speculate draft=MODEL of generate"},
+    {"--model-draft", "--speculate draft=MODEL of generate"},
 };
 
 constexpr int kMicroBatch = 512;
@@ -133,6 +186,14 @@ class Reader {
     std::string name = word.substr(0, equals);
     std::optional<std::string> value;
     if (equals != word.npos) value = word.substr(equals + 1);
+    // llama-bench's list of threads.
+    if ((name == "-t" || name == "--threads") && option("--thread-counts") != nullptr) {
+      const std::string& list = value ? *value : at_ != end_ ? *at_ : name;
+      if (list.find(',') != list.npos) {
+        add("--thread-counts", take_value(name, value));
+        return;
+      }
+    }
     // An option of our own by that name comes first: `bench generate --batch 2`.
     if (const CLI::Option* own = option(name)) return keep(word, *own, value.has_value());
     if (is_other_name(name, value) || is_done_anyway(name) || is_without_effect(name, value))
@@ -204,11 +265,13 @@ class Reader {
       take_kv_type(name, text);
     } else if (name == "--repeat-last-n") {
       take_window(text);
+    } else if (target == "--speculate") {
+      take_draft_model(name, text);
     } else {
       add(target, text);
     }
     // llama.cpp's message of the system makes a conversation of a prompt.
-    if (target == "--system") add_flag("--chat");
+    if (target == "--system" || target == "--system-file") add_flag("--chat");
     return true;
   }
 
@@ -237,6 +300,15 @@ class Reader {
                       name, type, kv_type_));
     }
     kv_type_ = type;
+  }
+
+  /// llama.cpp's draft model is one of several that guess here.
+  void take_draft_model(const std::string& name, const std::string& path) {
+    if (read_.given.contains(option("--speculate"))) {
+      refuse(fmt::format("{} {}: one guesses, and another was named before; expected one of them",
+                         name, path));
+    }
+    add("--speculate", "draft=" + path);
   }
 
   /// llama.cpp counts from the end, has -1 for all tokens and 0 for none.
@@ -308,10 +380,15 @@ std::string without_effect_note(const CommandWords& words, const std::string& de
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   if (names.empty()) return "";
+  const bool is_of_output = std::ranges::all_of(names, [](const std::string& name) {
+    return std::ranges::find(kWithoutEffect, name, &WithoutEffect::name)->of_output;
+  });
   return fmt::format(
-      "warning: {} {} nothing here: --device says where all layers run, attention is "
-      "always fused, and -t counts the threads",
-      fmt::join(names, ", "), names.size() == 1 ? "does" : "do");
+      "warning: {} {} nothing here: {}", fmt::join(names, ", "), names.size() == 1 ? "does" : "do",
+      is_of_output ? "all that is said stands on standard error, a line each, without colours "
+                     "(--quiet: mistakes alone; generate --summary: more)"
+                   : "--device says where all layers run, attention is always fused, and -t counts "
+                     "the threads");
 }
 
 std::vector<std::pair<std::string, std::string>> llama_flag_meanings() {

@@ -87,6 +87,15 @@ nlohmann::ordered_json inspect_json(const vitrine::FederationSpec& spec,
 }  // namespace
 
 vitrine::FederationSpec load_federation_spec(const std::string& path, HashCache cache) {
+  std::error_code error;
+  const bool is_model = path.ends_with(".gguf") || path.ends_with(".safetensors") ||
+                        std::filesystem::exists(path + "/config.json", error);
+  if (is_model && std::filesystem::exists(path, error)) {
+    refuse(fmt::format(
+        "{}: is a model, and federate takes a federation file (JSON), which names two or more; one "
+        "alone is for vitrine generate, and docs/federation.md shows such a file",
+        path));
+  }
   vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
   // A command asks several times, and reads each file once.
   const auto known = std::make_shared<std::map<std::string, std::string>>();

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 template <typename Model>
 std::vector<NamedPath> members_of(const GenerateArguments& arguments) {
   if constexpr (std::is_same_v<Model, vitrine::Engine>) return {};
-  return member_paths(vitrine::FederationSpec::load(arguments.model));
+  return member_paths(load_federation_spec(arguments.model));
 }
 
 /// The federation file that MODEL is; none for `generate`.

@@ -112,6 +112,7 @@ std::vector<NamedPath> GenerateArguments::inputs() const {
                                prompt_file.input(),
                                {"MODEL", model},
                                {"--chat-template", chat_prompt.template_file},
+                               {"--system-file", chat_prompt.system_file},
                                {"--chat-variables", chat_prompt.variables}});
   return inputs;
 }
@@ -121,6 +122,7 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
   if (device.strict) require_private_key("--seal", log.seal);
   std::vector<NamedPath> all = inputs();
   refuse_shared_input(all);
+  prompt_file.note_idle();
   const std::vector<NamedPath> of_members = members();
   all.insert(all.end(), of_members.begin(), of_members.end());
   log.check(all);

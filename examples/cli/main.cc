@@ -15,6 +15,7 @@
 #include "common.h"
 #include "completions.h"
 #include "environment.h"
+#include "option_names.h"
 #include "suggestions.h"
 
 namespace {
@@ -127,7 +128,8 @@ int run_guarded(int argc, char** argv) {
       return 128 + signal;
     }
     const bool is_mistake = error.is_user_error();
-    cli::write_note(is_mistake ? cli::with_variables(error.what()) : error.what());
+    const std::string message = cli::with_option_names(error.what());
+    cli::write_note(is_mistake ? cli::with_variables(message) : message);
     return is_mistake ? kUserMistake : kFailure;
   } catch (const std::bad_alloc&) {
     cli::write_note("out of memory; use a smaller model, a shorter context or a lower -n");

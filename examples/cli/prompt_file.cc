@@ -213,9 +213,15 @@ void PromptFileOptions::add_to(CLI::App& command) {
                   "a file with a prompt or a conversation a line, as JSON; answers are JSON "
                   "lines, in their order; - reads standard input")
       ->check(not_empty());
-  command.add_option("--parallel", parallel, "prompts of --prompts that are answered at once")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  parallel_option =
+      command.add_option("--parallel", parallel, "prompts of --prompts that are answered at once")
+          ->check(CLI::Range(1, 1024))
+          ->capture_default_str();
+}
+
+void PromptFileOptions::note_idle() const {
+  if (is_given() || parallel_option->count() == 0) return;
+  write_note("warning: --parallel does nothing without --prompts FILE");
 }
 
 NamedPath PromptFileOptions::input() const {

@@ -18,7 +18,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace cli {
 
@@ -36,10 +37,13 @@ struct GivenPrompt {
 struct PromptFileOptions {
   std::string messages, prompts;
   int parallel = 4;  ///< prompts of a file that are answered at once
+  const CLI::Option* parallel_option = nullptr;
 
   /// --messages, --prompts and --parallel.
   void add_to(CLI::App& command);
   bool is_given() const { return !messages.empty() || !prompts.empty(); }
+  /// Says of --parallel that it does nothing where no file is given.
+  void note_idle() const;
   /// The option and its file.
   NamedPath input() const;
   /// All prompts of the file, at least one. Throws kInvalidArgument: "FILE: line N: …".

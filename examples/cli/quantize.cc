@@ -111,11 +111,33 @@ std::map<std::string, uint64_t> bytes_by_module(const vitrine::Checkpoint& check
   return bytes;
 }
 
+/// Prints the matrices that were quantized and take as much as before, or more.
+void list_what_did_not_shrink(const vitrine::QuantizeReport& report,
+                              const std::map<std::string, uint64_t>& before,
+                              const std::map<std::string, uint64_t>& after) {
+  constexpr size_t kMaxListed = 20;
+  std::vector<std::string> lines;
+  for (const vitrine::QuantizedTensorReport& matrix : report.quantized) {
+    const auto was = before.find(matrix.name), is = after.find(matrix.name);
+    if (was == before.end() || is == after.end() || is->second < was->second) continue;
+    lines.push_back(fmt::format("not smaller: {} ({} to {})\n", matrix.name,
+                                format_bytes(was->second), format_bytes(is->second)));
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(lines.size(), kMaxListed); ++i) text += lines[i];
+  if (lines.size() > kMaxListed) {
+    text += fmt::format("not smaller: {} more\n", lines.size() - kMaxListed);
+  }
+  write_out(text);
+}
+
 /// Names what takes more than before, the largest first, where all of it does.
-void warn_of_growth(const vitrine::Checkpoint& source, const std::string& out) {
+void warn_of_growth(const vitrine::Checkpoint& source, const std::string& out,
+                    const vitrine::QuantizeReport& report) {
   constexpr size_t kMaxNamed = 3;
   const auto before = bytes_by_module(source);
   const auto after = bytes_by_module(vitrine::Checkpoint::open(out));
+  list_what_did_not_shrink(report, before, after);
   uint64_t source_bytes = 0, result_bytes = 0;
   std::vector<std::pair<uint64_t, std::string>> grown;
   for (const auto& [name, bytes] : before) source_bytes += bytes;
@@ -215,7 +237,7 @@ int run_quantize(const QuantizeArguments& arguments) {
       vitrine::quantize_checkpoint(arguments.model, arguments.out, options);
   if (terminal) std::fputs("\r\033[K", stderr);
   write_out(describe(arguments, report));
-  warn_of_growth(checkpoint, arguments.out);
+  warn_of_growth(checkpoint, arguments.out, report);
   return 0;
 }
 

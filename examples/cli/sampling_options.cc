@@ -40,6 +40,18 @@ std::string flag_of(std::string_view name) {
   return flag;
 }
 
+/// llama.cpp's "15043+1" and "15043-1" as "15043=1" and "15043=-1"; another text as it is.
+std::string bias_with_equals(std::string text) {
+  const size_t sign = text.find_first_not_of("0123456789");
+  if (sign == 0 || sign == text.npos || (text[sign] != '+' && text[sign] != '-')) return text;
+  if (text[sign] == '+') {
+    text[sign] = '=';
+  } else {
+    text.insert(sign, "=");
+  }
+  return text;
+}
+
 /// The sequences of ids in whose text a breaker stands: a token that has it, and a token that ends
 /// with its beginning, with the tokens of the rest behind (llama.cpp's reading).
 void add_breaker(const vitrine::Tokenizer& tokenizer, const std::string& text,
@@ -56,6 +68,36 @@ void add_breaker(const vitrine::Tokenizer& tokenizer, const std::string& text,
       tail.resize(std::min(tail.size(), kMaxBreakerTail));
       tail.insert(tail.begin(), id);
       breakers.insert(tail);
+    }
+  }
+}
+
+/// Says of options whose stage another one switches on that they do nothing.
+void note_idle_options(const std::vector<std::string>& given,
+                       const vitrine::SamplerOptions& sampler) {
+  struct Dependents {
+    bool is_off;
+    std::string_view needed;
+    std::vector<std::string_view> options;
+  };
+  const bool has_penalty = sampler.repetition_penalty != 1.0f ||
+                           sampler.frequency_penalty != 0.0f || sampler.presence_penalty != 0.0f;
+  const Dependents all[] = {
+      {sampler.dry_multiplier == 0.0f,
+       "--dry-multiplier",
+       {"dry_base", "dry_allowed_length", "dry_penalty_last_n"}},
+      {sampler.xtc_probability == 0.0f, "--xtc-probability", {"xtc_threshold"}},
+      {sampler.mirostat == 0, "--mirostat 2", {"mirostat_tau", "mirostat_eta"}},
+      {sampler.dynamic_temperature == 0.0f,
+       "--dynamic-temperature",
+       {"dynamic_temperature_exponent"}},
+      {!has_penalty,
+       "--repetition-penalty, --frequency-penalty or --presence-penalty",
+       {"penalty_window"}}};
+  for (const auto& [is_off, needed, options] : all) {
+    for (const std::string_view option : options) {
+      if (!is_off || std::ranges::find(given, option) == given.end()) continue;
+      write_note(fmt::format("warning: {} does nothing without {}", flag_of(option), needed));
     }
   }
 }
@@ -84,7 +126,10 @@ void SamplingOptions::add_to(CLI::App& command, const char* seed_help) {
     if (info.name == "dry_sequence_breakers") continue;  // texts, on a command line
     const std::string name(info.name);
     const auto set = [this, name](const std::vector<std::string>& values) {
-      for (const std::string& value : values) vitrine::set_sampler_option(sampler, name, value);
+      for (const std::string& value : values) {
+        vitrine::set_sampler_option(sampler, name,
+                                    name == "logit_bias" ? bias_with_equals(value) : value);
+      }
       given_options.push_back(name);
     };
     CLI::Option* option = command.add_option_function<std::vector<std::string>>(
@@ -125,6 +170,7 @@ void SamplingOptions::resolve() {
   const bool is_given = !sampler.samplers.empty();
   const std::vector<std::string> order =
       is_given ? sampler.samplers : vitrine::default_sampler_order(sampler);
+  note_idle_options(given_options, sampler);
   for (const std::string& name : given_options) {
     const auto info =
         std::ranges::find(vitrine::sampler_option_list(), name, &vitrine::SamplerOptionInfo::name);

@@ -119,7 +119,7 @@ class PooledText {
   void add(std::span<const float> state) {
     for (const float value : state) {
       if (std::isfinite(value)) continue;
-      throw Error(ErrorKind::kInternal,
+      throw Error(ErrorKind::kBadFile,
                   "text " + std::to_string(number_) +
                       ": a hidden state is not finite: the weights or the kernels are broken");
     }

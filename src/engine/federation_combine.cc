@@ -157,7 +157,7 @@ void Federation::Impl::check_hosts_joint() const {
 }
 
 void Federation::Impl::refuse_joint(const StepOutput& output) {
-  throw Error(ErrorKind::kInternal,
+  throw Error(ErrorKind::kBadFile,
               "the joint of sequence " + std::to_string(output.sequence) + " at position " +
                   std::to_string(output.position) +
                   " is no number; a specialist, its weights or the combiner is broken");

@@ -185,10 +185,10 @@ void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
                     ": nothing that has a probability is left to choose from; expected a "
                     "constraint, a ban or a bias that leaves one token or more");
   }
-  throw Error(ErrorKind::kInternal, "the logits of sequence " + std::to_string(sequence) +
-                                        " at position " + std::to_string(position) +
-                                        " are not numbers; the model or its weights are broken" +
-                                        where);
+  throw Error(ErrorKind::kBadFile, "the logits of sequence " + std::to_string(sequence) +
+                                       " at position " + std::to_string(position) +
+                                       " are not numbers; the model or its weights are broken" +
+                                       where);
 }
 
 void refuse_late_choice() {

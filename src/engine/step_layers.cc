@@ -51,7 +51,8 @@ void StepRunner::require_layers() const {
   if (graph_.has_state()) {
     throw Error(ErrorKind::kUnsupported,
                 "some layers of this model keep a state of a sequence, which a step of a part of "
-                "the layers would leave behind; use step, or a model without such layers");
+                "the layers would leave behind, so no early exit guesses for it (exit, hispec); "
+                "expected a step of all layers, another drafter, or a model without such layers");
   }
 }
 

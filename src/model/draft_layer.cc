@@ -117,10 +117,14 @@ void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config
                 checkpoint.config_name() + ": field 'model_type' is '" + config.model_type +
                     "', of which no layer that drafts (MTP) is known; expected one of " + known);
   }
-  if (has_matrix(checkpoint, names.joined) || config.num_draft_layers > 0) return;
+  const bool has_norm = config.num_draft_layers > 0 && checkpoint.find(names.token_norm) != nullptr;
+  if (has_matrix(checkpoint, names.joined) || has_norm) return;
+  // Publishers of smaller files leave the layer out, and the config as it was.
+  const std::string told = config.num_draft_layers > 0 ? ", though its config counts one" : "";
   throw Error(ErrorKind::kInvalidArgument,
-              checkpoint.path() + ": the checkpoint has no layer that drafts (MTP); expected '" +
-                  checkpoint.name_in_file(names.joined + ".weight") + "', or another drafter");
+              checkpoint.path() + ": the checkpoint has no layer that drafts (MTP)" + told +
+                  "; expected '" + checkpoint.name_in_file(names.joined + ".weight") +
+                  "', or another drafter");
 }
 
 }  // namespace

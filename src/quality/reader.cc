@@ -25,7 +25,7 @@ std::string number_text(float value) {
 void check_finite(const StepOutput& output) {
   for (size_t id = 0; id < output.logits.size(); ++id) {
     if (std::isfinite(output.logits[id])) continue;
-    throw Error(ErrorKind::kInternal,
+    throw Error(ErrorKind::kBadFile,
                 "position " + std::to_string(output.position) + ": the logit of token " +
                     std::to_string(id) + " is " + number_text(output.logits[id]) +
                     "; expected finite numbers: the weights or the kernels are broken");

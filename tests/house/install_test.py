@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the package, once without its backends and once whole, into fresh prefixes.
 
-Of the first, nothing may name libtorch: examples/embed is built against it with find_package(vitrine)
+The build folder itself is found by find_package(vitrine) as well. Of the first package, nothing may
+name libtorch: examples/embed is built against it with find_package(vitrine)
 and with pkg-config where no torch can be found, and runs on a folder, a GGUF file and a federation
 file; the reference path is refused in one line. Of the second, torch_host.cc is built with the
 component torch and with vitrine-torch.pc, with the libtorch that the package remembers and with
@@ -169,6 +170,9 @@ def main():
         check_tool(small, arguments.model, arguments.torch, alone, has_backend=False)
         build(arguments.source / "examples/embed", folder / "embed", small)
         check_embed("find_package", folder / "embed/embed", small, models, alone)
+        build(arguments.source / "examples/embed", folder / "embed-of-build", arguments.build)
+        check_embed("find_package in the build folder", folder / "embed-of-build/embed",
+                    arguments.build, models, alone)
         # The prefix may be moved: vitrine.pc goes by its own place.
         other = folder / "another-prefix"
         shutil.copytree(small, other, symlinks=True)

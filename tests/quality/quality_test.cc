@@ -143,7 +143,7 @@ TEST_F(Quality, BrokenWeightsAreTold) {
   }
   const auto engine = scoring_engine(folder / "broken", 53);
   const Error error = error_of([&] { score_tokens(*engine, ids_); });
-  EXPECT_EQ(error.kind(), ErrorKind::kInternal);
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
   EXPECT_TRUE(is_one_line_with(error, {"position 0", "token 0", "nan", "weights"}));
 }
 

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "option_names.h"
+
+#include <cctype>
+#include <string_view>
+
+namespace cli {
+
+namespace {
+
+struct FieldName {
+  std::string_view field, option;
+};
+constexpr FieldName kFieldNames[] = {
+    {"activation_dtype", "--activation-type"},
+    {"attribution", "--attribution"},
+    {"audit_level", "--audit-level"},
+    {"expert_cache_bytes", "--expert-cache"},
+    {"hidden_state_layers", "--hidden-states"},
+    {"keep_logits", "--logprobs"},
+    {"kv_bytes", "--kv-bytes"},
+    {"kv_codecs", "--kv-type"},
+    {"max_context", "-c"},
+    {"max_logit_rows", "--step-tokens"},
+    {"max_sequences", "--parallel"},
+    {"max_step_tokens", "--step-tokens"},
+    {"mmap_weights", "--mmap"},
+    {"rope_frequencies", "--rope-frequencies"},
+    {"strict", "--strict"},
+    {"threads", "-t"},
+};
+constexpr std::string_view kPrefixes[] = {"engine option ", "engine options ",
+                                          "EngineOptions::", "GenerateOptions::"};
+
+bool is_of_a_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '/' ||
+         c == '.';
+}
+
+/// Replaces a field where it stands as a word. One that is an English word, too, counts in quotes
+/// alone.
+void replace(std::string& message, const FieldName& name) {
+  const bool is_plain_word = name.field.find('_') == name.field.npos;
+  for (size_t at = message.find(name.field); at != message.npos;
+       at = message.find(name.field, at + 1)) {
+    size_t begin = at, end = at + name.field.size();
+    const bool is_quoted =
+        begin > 0 && message[begin - 1] == '\'' && end < message.size() && message[end] == '\'';
+    if (is_quoted) --begin, ++end;
+    if (is_plain_word && !is_quoted) continue;
+    const bool is_part =
+        (begin > 0 && is_of_a_word(message[begin - 1])) ||
+        (end < message.size() && is_of_a_word(message[end]) && message[end] != '.');
+    if (is_part) continue;
+    for (const std::string_view prefix : kPrefixes) {
+      if (begin >= prefix.size() &&
+          message.compare(begin - prefix.size(), prefix.size(), prefix) == 0) {
+        begin -= prefix.size();
+        break;
+      }
+    }
+    message.replace(begin, end - begin, name.option);
+    at = begin;
+  }
+}
+
+}  // namespace
+
+std::string with_option_names(std::string message) {
+  for (const FieldName& name : kFieldNames) {
+    replace(message, name);
+    // Where the library named the option, too.
+    const std::string option(name.option), twice = option + ", " + option;
+    if (const size_t at = message.find(twice); at != message.npos) {
+      message.replace(at, twice.size(), option);
+    }
+  }
+  return message;
+}
+
+}  // namespace cli
