@@ -105,6 +105,22 @@ class Tools(ChatCase):
             self.assertNotIn("<|", out["text"])
             self.check_calls(out.get("tool_calls", []))
 
+    def test_messages_bring_calls_and_results(self):
+        messages = [{"role": "user", "content": "Hi"},
+                    {"role": "assistant", "content": "", "tool_calls": [
+                        {"id": "c", "type": "function",
+                         "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}]},
+                    {"role": "tool", "tool_call_id": "c", "content": "rain"}]
+        (self.folder / "c.json").write_text(json.dumps(messages))
+        run = ("generate", self.model, "--messages", "c.json", "-n", 20, "--temperature", 0)
+        out = self.succeed_json(*run, "--json", *self.told, "--tool-choice", "none")
+        # Templates want an object where OpenAI writes its text.
+        self.assertIn('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>', out["prompt"])
+        self.assertIn("[tool] rain\n", out["prompt"])
+        self.assertNotIn("tool_calls", out)
+        (self.folder / "c.json").write_text(json.dumps({"messages": messages, "tools": TOOLS}))
+        self.fail_with(2, ["c.json: ", "tools", "--tools"], *run, *self.told)
+
     def test_refusals(self):
         run = ("generate", self.model, "-p", "Hi", "-n", 40)
         self.fail_with(2, ["--tools", "--chat"], *run, "--tools", "t.json")
@@ -123,7 +139,7 @@ class Tools(ChatCase):
 
     def test_chat_takes_results(self):
         form = (*self.told, "--tool-choice", "now", "--json-lines")
-        out, _ = self.chat("Hi\n/tool twelve o'clock\n/save s.json\n", *form, n=30)
+        out, _ = self.chat("Hi\n/tool twelve o'clock\n/save s.json\n", *form, n=40)
         events = [json.loads(line) for line in out.splitlines()]
         ends = [event for event in events if event["event"] == "end"]
         calls = len(ends[0]["tool_calls"])
@@ -135,7 +151,7 @@ class Tools(ChatCase):
         self.assertEqual(session["messages"][2]["content"], "twelve o'clock")
         self.assertEqual(json.loads(session["messages"][2]["fields"])["name"], "now")
         # The results go with what they answer; a session that has some goes on.
-        out, _ = self.chat("/load s.json\n/undo\n/save u.json\n/tool one\n/tool two\n", *form, n=30)
+        out, _ = self.chat("/load s.json\n/undo\n/save u.json\n/tool one\n/tool two\n", *form, n=40)
         undone = json.loads((self.folder / "u.json").read_text())["messages"]
         self.assertEqual([message["role"] for message in undone], ["user", "assistant"])
         _, err = self.chat("/tool 1\n", *self.told, code=2)
