@@ -11,6 +11,7 @@
 
 #include "build_facts.h"
 #include "federate.h"
+#include "memory_need.h"
 #include "vitrine/kv_memory.h"
 
 namespace cli {
@@ -91,8 +92,24 @@ std::string memory_text(const vitrine::KvMemory& kind) {
                      bytes);
 }
 
+/// "12.1 MB: 5.2 MB weights, 4.0 MB keys and values (i16) for 2048 positions, ...".
+std::string need_text(const vitrine::ModelPlan& made) {
+  const vitrine::ModelSummary& model = made.summary;
+  return fmt::format(
+      "{}: {} weights{}, {} keys and values ({}) for {} positions, {} intermediates, {} tables of "
+      "positions",
+      format_bytes(model.weight_bytes + model.kv_bytes + model.arena_bytes + model.table_bytes),
+      format_bytes(model.weight_bytes),
+      model.mapped_bytes > 0
+          ? fmt::format(" (and {} in the mapped file)", format_bytes(model.mapped_bytes))
+          : "",
+      format_bytes(model.kv_bytes), model.kv_codec, made.options.max_context,
+      format_bytes(model.arena_bytes), format_bytes(model.table_bytes));
+}
+
 std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
-                       const vitrine::ModelConfig& config, const vitrine::ModelPlan& made) {
+                       const vitrine::ModelConfig& config, const vitrine::ModelPlan& made,
+                       const std::optional<MemoryNeed>& need) {
   const vitrine::ModelSummary& model = made.summary;
   std::string text;
   const auto line = [&text](const char* name, const std::string& value) {
@@ -117,7 +134,10 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
                                                       config.shared_expert_intermediate_size)
                                         : ""));
   line("vocabulary", fmt::format("{}", model.vocab_size));
-  line("context", fmt::format("{}", model.max_position_embeddings));
+  line("context", made.options.max_context > model.max_position_embeddings
+                      ? fmt::format("{}: -c {} is beyond it, and would be refused",
+                                    model.max_position_embeddings, made.options.max_context)
+                      : fmt::format("{}", model.max_position_embeddings));
   line("parameters",
        fmt::format("{:.1f} million", static_cast<double>(model.num_parameters) / 1e6));
   std::map<std::string, Totals> by_dtype;
@@ -142,19 +162,11 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
                              runs_cpu_kernels(model) ? with_unused_features(model.isa) : model.isa,
                              model.threads, model.threads == 1 ? "" : "s"));
-  line("memory",
-       fmt::format(
-           "{} weights{}, {} keys and values ({}) for {} positions, {} intermediates",
-           format_bytes(model.weight_bytes),
-           model.mapped_bytes > 0
-               ? fmt::format(" and {} in the mapped file", format_bytes(model.mapped_bytes))
-               : "",
-           format_bytes(model.kv_bytes), model.kv_codec,
-           made.options.max_context > 0 ? made.options.max_context : model.max_position_embeddings,
-           format_bytes(model.arena_bytes)));
+  line("memory", need_text(made));
   for (const vitrine::KvMemory& kind : vitrine::kv_memory(checkpoint, made.options)) {
     line(kind.positions > 0 ? "keys and values" : "states", memory_text(kind));
   }
+  if (need) line("fits", fit_text(*need));
   line("read per token", format_bytes(model.bytes_per_token));
   line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
   if (arguments.tensors) {
@@ -180,7 +192,8 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
 nlohmann::ordered_json json_object(const InspectArguments& arguments,
                                    const vitrine::Checkpoint& checkpoint,
                                    const vitrine::ModelConfig& config,
-                                   const vitrine::ModelPlan& made) {
+                                   const vitrine::ModelPlan& made,
+                                   const std::optional<MemoryNeed>& need) {
   const vitrine::ModelSummary& model = made.summary;
   nlohmann::ordered_json json;
   json["model"] = model.path;
@@ -220,9 +233,10 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["unused_features"] = runs_cpu_kernels(model) ? vitrine::cpu_unused_features() : "";
   json["threads"] = model.threads;
   json["invariant"] = model.invariant;
-  json["memory"] = {{"weight_bytes", model.weight_bytes}, {"mapped_bytes", model.mapped_bytes},
-                    {"kv_bytes", model.kv_bytes},         {"kv_type", model.kv_codec},
-                    {"arena_bytes", model.arena_bytes},   {"kv", nlohmann::ordered_json::array()}};
+  json["memory"] = {{"weight_bytes", model.weight_bytes},   {"mapped_bytes", model.mapped_bytes},
+                    {"kv_bytes", model.kv_bytes},           {"kv_type", model.kv_codec},
+                    {"arena_bytes", model.arena_bytes},     {"table_bytes", model.table_bytes},
+                    {"kv", nlohmann::ordered_json::array()}};
   for (const vitrine::KvMemory& kind : vitrine::kv_memory(checkpoint, made.options)) {
     json["memory"]["kv"].push_back({{"layers", kind.layers},
                                     {"window", kind.window},
@@ -230,6 +244,7 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
                                     {"states", kind.states},
                                     {"bytes", kind.bytes}});
   }
+  if (need) json["memory"]["machine"] = fit_json(*need);
   json["bytes_per_token"] = model.bytes_per_token;
   json["tensors"] = nlohmann::ordered_json::array();
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
@@ -265,14 +280,17 @@ int run_inspect(const InspectArguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.lenient_weights = true;  // what has no use is counted
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-  options.max_context =
-      static_cast<int>(context_limit(arguments.context.value_or(0), config, arguments.model,
-                                     arguments.context ? kNoLimit : kMaxContext));
+  options.max_context = arguments.context.value_or(0);
+  if (options.max_context == 0) {
+    options.max_context = static_cast<int>(
+        context_limit(0, config, arguments.model, arguments.context ? kNoLimit : kMaxContext));
+  }
   const vitrine::ModelPlan made = vitrine::Engine::describe(arguments.model, options);
+  const std::optional<MemoryNeed> need = find_need(checkpoint, options, made);
   if (arguments.json) {
-    write_json(json_object(arguments, checkpoint, config, made));
+    write_json(json_object(arguments, checkpoint, config, made, need));
   } else {
-    write_out(plain_text(arguments, checkpoint, config, made));
+    write_out(plain_text(arguments, checkpoint, config, made, need));
   }
   return 0;
 }
@@ -286,10 +304,10 @@ void add_inspect(CLI::App& app, Command& command) {
             "folder of the model, a .gguf file, or a federation file (.json)");
   inspect
       ->add_option("-c,--context", arguments->context,
-                   fmt::format("positions whose keys and values are counted (default: the model's "
+                   fmt::format("positions whose memory is told, any number (default: the model's "
                                "own limit, at most {}); 0: that limit itself",
                                kMaxContext))
-      ->check(CLI::Range(0, 1 << 30));
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");

@@ -186,6 +186,8 @@ struct ModelSummary {
   uint64_t kv_bytes = 0;               ///< KV pool
   std::string kv_codec;                ///< EngineOptions::kv_codecs, whoever chose it: "i16"
   uint64_t arena_bytes = 0;            ///< intermediates of the plan
+  uint64_t table_bytes = 0;            ///< what stands for each position: angles, block tables and
+                                       ///< tokens, as large as they get
   uint64_t bytes_per_token = 0;        ///< weight bytes read for one decoded token
   bool invariant = false;              ///< "one token, one result" holds
   int threads = 1;                     ///< that steps use
@@ -226,7 +228,9 @@ class VITRINE_API Engine final : public Stepper {
   /// What load() would make, and throw, of a model. On the fused path of the CPU, without an expert
   /// cache, in the time that its header takes: nothing is read but adapters and, with mmap_weights,
   /// what is kept beside the map (zero points, scales of FP8), so a wrong number elsewhere is not
-  /// found. On other paths the model is loaded. Thread-safe.
+  /// found. On other paths the weights are loaded. But on CUDA's fused path nothing is allocated
+  /// that grows with the context, and max_context may be above the model's own limit, where load()
+  /// refuses it. Thread-safe.
   static ModelPlan describe(const std::string& path, const EngineOptions& options);
   ~Engine() override;
 

@@ -27,4 +27,10 @@ struct KvMemory {
 VITRINE_API std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint,
                                             const EngineOptions& options);
 
+/// Returns the longest max_context, up to the model's own limit, with which what grows with the
+/// context (ModelSummary::kv_bytes and table_bytes) takes at most so many bytes on the CPU; the
+/// other options are as given. 0: not one position does. Throws as kv_memory() does.
+VITRINE_API int64_t longest_context(const Checkpoint& checkpoint, const EngineOptions& options,
+                                    uint64_t bytes);
+
 }  // namespace vitrine

@@ -101,6 +101,12 @@ bool runs_fused_on_cuda(const EngineOptions& options) {
   return options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused;
 }
 
+ModelConfig described_config(ModelConfig config, const EngineOptions& options) {
+  config.max_position_embeddings =
+      std::max<int64_t>(config.max_position_embeddings, options.max_context);
+  return config;
+}
+
 EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
                               const ModelConfig& config, ops::Graph& graph) {
   const int64_t limit = config.max_position_embeddings;

@@ -14,6 +14,10 @@ namespace vitrine::engine {
 EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
                               const ModelConfig& config, ops::Graph& graph);
 
+/// The config of a model whose own limit is at least the context that the options name: of what is
+/// only described.
+ModelConfig described_config(ModelConfig config, const EngineOptions& options);
+
 /// CUDA's fused kernels run: whoever wants them asks for them.
 bool runs_fused_on_cuda(const EngineOptions& options);
 /// Fused kernels, on whatever device.

@@ -51,12 +51,30 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
   kv_copies.reserve(std::min(tokens * tokens, kUsualCopies));
 }
 
+namespace {
+
+// Of one table.
+size_t rope_floats(const ModelConfig& config, const EngineOptions& options, model::RopeKind kind) {
+  if (kind == model::RopeKind::kSliding && config.slides.empty()) return 0;
+  return static_cast<size_t>(options.max_context) *
+         static_cast<size_t>(model::rope_half(config, kind));
+}
+
+}  // namespace
+
+uint64_t rope_table_bytes(const ModelConfig& config, const EngineOptions& options) {
+  constexpr uint64_t kCosAndSin = 2;
+  return kCosAndSin * sizeof(float) *
+         (rope_floats(config, options, model::RopeKind::kOwn) +
+          rope_floats(config, options, model::RopeKind::kSliding));
+}
+
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
                       std::vector<float>& cos, std::vector<float>& sin, model::RopeKind kind) {
-  if (kind == model::RopeKind::kSliding && config.slides.empty()) return;
+  cos.resize(rope_floats(config, options, kind));
+  if (cos.empty()) return;
   const int64_t max_context = options.max_context;
   const int64_t half = model::rope_half(config, kind);
-  cos.resize(static_cast<size_t>(max_context * half));
   sin.resize(cos.size());
   const std::vector<float> frequencies = model::rope_frequencies(config, kind);
   const double attention_factor = model::rope_attention_factor(config);

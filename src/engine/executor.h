@@ -176,6 +176,9 @@ struct ExecutorInputs {
   int64_t num_blocks = 0;
   const model::LoraAdapters* adapters = nullptr;  // null where there are none
   bool weights_read = true;  // false: their names, types and shapes are checked, a plan is made
+  // False: nobody will run it, and what grows with the context is counted, not made. A device's
+  // makes it all the same.
+  bool makes_context = true;
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
   ops::TapBook* taps = nullptr;            // of the graph's taps; outlives the executor
   int64_t num_states = 0;                  // slots for states of sequences
@@ -193,5 +196,7 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs);
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
                       std::vector<float>& cos, std::vector<float>& sin,
                       model::RopeKind kind = model::RopeKind::kOwn);
+/// Bytes of these tables, of all kinds.
+uint64_t rope_table_bytes(const ModelConfig& config, const EngineOptions& options);
 
 }  // namespace vitrine::engine

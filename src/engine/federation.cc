@@ -256,6 +256,7 @@ void Federation::Impl::describe() {
     summary.mapped_bytes += other.mapped_bytes;
     summary.kv_bytes += other.kv_bytes;
     summary.arena_bytes += other.arena_bytes;
+    summary.table_bytes += other.table_bytes;
     summary.bytes_per_token += other.bytes_per_token;
     summary.num_parameters += other.num_parameters;
     summary.invariant = summary.invariant && other.invariant;

@@ -43,6 +43,14 @@ class FusedExecutor final : public Executor {
     }
     plan_kv(inputs);
     plan_states(inputs);
+    rope_bytes_ = rope_table_bytes(inputs.config, inputs.options);
+    if (inputs.makes_context) {
+      make_kv(inputs);
+      make_states();
+      constexpr auto kSliding = model::RopeKind::kSliding;
+      fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
+      fill_rope_tables(inputs.config, inputs.options, sliding_cos_, sliding_sin_, kSliding);
+    }
     make_plan(inputs);
     products_.allocate(arena_, pool_.threads(), weights_.strip_bytes());
     weights_.load(
@@ -161,8 +169,9 @@ class FusedExecutor final : public Executor {
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.mapped_bytes = weights_.num_mapped_bytes();
     summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
-    for (const kv::MappedMemory& memory : kv_memory_) summary.kv_bytes += memory.size();
+    summary.kv_bytes = kv_bytes_ + num_states_ * state_floats_ * sizeof(float);
     summary.arena_bytes = arena_.num_bytes();
+    summary.table_bytes += rope_bytes_;
     for (const PlanEntry& entry : plan_) summary.bytes_per_token += entry.weight_bytes;
   }
 
@@ -301,11 +310,12 @@ class FusedExecutor final : public Executor {
                 bytes);
   }
 
+  // Of a layer.
+  size_t blocks_of(const ExecutorInputs& inputs, size_t layer) const {
+    return static_cast<size_t>(is_windowed(layer) ? inputs.num_window_blocks : inputs.num_blocks);
+  }
+
   void plan_kv(const ExecutorInputs& inputs) {
-    const auto blocks_of = [&](size_t layer) {
-      return static_cast<size_t>(is_windowed(layer) ? inputs.num_window_blocks : inputs.num_blocks);
-    };
-    size_t size = 0;
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
       const kv::KvCodec& codec = kv_codec(inputs.options, layer);
       const kernels::KvKernels* found = codec.cpu_kernels(kernel_);
@@ -338,37 +348,43 @@ class FusedExecutor final : public Executor {
           {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
            view.value_dim > 0 ? 0
                               : positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
-      size += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) *
-              blocks_of(static_cast<size_t>(layer));
+      kv_bytes_ += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) *
+                   blocks_of(inputs, static_cast<size_t>(layer));
     }
-    kv_memory_.emplace_back(size, "the KV cache");
+  }
+
+  void make_kv(const ExecutorInputs& inputs) {
+    kv_memory_.emplace_back(kv_bytes_, "the KV cache");
     std::byte* next = kv_memory_[0].data();
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
       kv_[layer].view.keys = next;
-      next += kv_block_bytes_[layer].first * blocks_of(layer);
+      next += kv_block_bytes_[layer].first * blocks_of(inputs, layer);
       kv_[layer].view.values = next;
-      next += kv_block_bytes_[layer].second * blocks_of(layer);
+      next += kv_block_bytes_[layer].second * blocks_of(inputs, layer);
     }
   }
 
   // All layers of a slot lie together.
   void plan_states(const ExecutorInputs& inputs) {
     if (!graph_.has_state()) return;
+    num_states_ = static_cast<size_t>(inputs.num_states);
     for (const int64_t floats : graph_.state_floats) state_floats_ += static_cast<size_t>(floats);
-    kv_memory_.emplace_back(static_cast<size_t>(inputs.num_states) * state_floats_ * sizeof(float),
-                            "the states of sequences");
-    auto* next = reinterpret_cast<float*>(kv_memory_.back().data());
-    for (const int64_t floats : graph_.state_floats) {
-      states_.push_back({next, static_cast<int64_t>(state_floats_)});
-      next += floats;
-    }
+    states_.resize(graph_.state_floats.size(), {nullptr, static_cast<int64_t>(state_floats_)});
     state_spans_.reserve(static_cast<size_t>(inputs.options.max_step_tokens));
+  }
+
+  void make_states() {
+    if (!graph_.has_state()) return;
+    kv_memory_.emplace_back(num_states_ * state_floats_ * sizeof(float), "the states of sequences");
+    auto* next = reinterpret_cast<float*>(kv_memory_.back().data());
+    for (size_t layer = 0; layer < states_.size(); ++layer) {
+      states_[layer].data = next;
+      next += graph_.state_floats[layer];
+    }
   }
 
   void make_plan(const ExecutorInputs& inputs) {
     constexpr auto kSliding = model::RopeKind::kSliding;
-    fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
-    fill_rope_tables(inputs.config, inputs.options, sliding_cos_, sliding_sin_, kSliding);
     max_tokens_ = inputs.options.max_step_tokens;
     max_rows_ = inputs.options.max_logit_rows;
     ops::PlanShape shape{pool_.threads(), max_tokens_, max_rows_, inputs.options.max_context};
@@ -415,8 +431,10 @@ class FusedExecutor final : public Executor {
   std::vector<kv::MappedMemory> kv_memory_;
   std::vector<ops::KvLayer> kv_;
   std::vector<std::pair<size_t, size_t>> kv_block_bytes_;  // [layers] of keys, of values
-  size_t state_floats_ = 0;                                // of a slot, all layers
-  std::vector<ops::StateLayer> states_;                    // by layer
+  uint64_t rope_bytes_ = 0;
+  size_t kv_bytes_ = 0;
+  size_t num_states_ = 0, state_floats_ = 0;  // slots; of one, all layers
+  std::vector<ops::StateLayer> states_;       // by layer
   std::vector<ops::StateSpan> state_spans_;
   bool is_invariant_ = true;
   std::vector<float> rope_cos_, rope_sin_, sliding_cos_, sliding_sin_;

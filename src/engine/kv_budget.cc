@@ -12,7 +12,6 @@
 #include "model/architecture.h"
 #include "model/decoder.h"
 #include "ops/decoder_ops.h"
-#include "vitrine/kv_memory.h"
 
 namespace vitrine::engine {
 
@@ -33,9 +32,8 @@ int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
   return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales;
 }
 
-constexpr uint64_t kNoAddress = std::numeric_limits<uint64_t>::max();
+}  // namespace
 
-// kNoAddress where it has more bytes than that.
 uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
   const auto block_length = static_cast<uint64_t>(
       options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length);
@@ -48,6 +46,8 @@ uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& conf
   }
   return bytes;
 }
+
+namespace {
 
 // Of one block in the layers that see all positions, and in those within a window.
 struct BlockBytes {
@@ -74,7 +74,7 @@ BlockBytes block_bytes(const EngineOptions& options, const ModelConfig& config,
 }
 
 uint64_t blocks_of_context(const EngineOptions& options) {
-  return static_cast<uint64_t>((options.max_context + options.kv_block_size - 1) /
+  return static_cast<uint64_t>((int64_t{options.max_context} + options.kv_block_size - 1) /
                                options.kv_block_size);
 }
 
@@ -233,6 +233,17 @@ kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config
           blocks.window,         blocks.windowed,       options.max_step_tokens};
 }
 
+kv::PoolSizes no_pool(const EngineOptions& options) {
+  return {.block_size = options.kv_block_size};
+}
+
+void add_context(const EngineOptions& options, const ModelConfig& config, const KvBlocks& blocks,
+                 ModelSummary& summary) {
+  summary.table_bytes += kv::BlockPool::bytes_of(pool_sizes(options, config, blocks));
+  // What the reference has made, for its first pass, stands beside the pool.
+  if (options.kernels == KernelPath::kReference) summary.kv_bytes += options.kv_bytes;
+}
+
 std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
                                      std::span<const ModelConfig> configs) {
   std::vector<uint64_t> parts;
@@ -256,38 +267,3 @@ std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
 }
 
 }  // namespace vitrine::engine
-
-namespace vitrine {
-
-std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint, const EngineOptions& options) {
-  using engine::KvBlocks;
-  const ModelConfig config = parse_model_config(checkpoint);
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
-  const EngineOptions resolved = engine::resolve_options(options, checkpoint, config, graph);
-  const KvBlocks blocks = engine::find_kv_blocks(resolved, config, graph);
-  KvMemory full, windowed, states;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.is_linear_layer(layer)) {
-      ++states.layers;
-    } else if (config.kv_source(layer) == layer) {
-      const bool is_windowed =
-          !blocks.is_windowed.empty() && blocks.is_windowed[static_cast<size_t>(layer)];
-      KvMemory& kind = is_windowed ? windowed : full;
-      ++kind.layers;
-      kind.positions = (is_windowed ? blocks.windowed : blocks.full) * resolved.kv_block_size;
-      kind.bytes += engine::layer_block_bytes(resolved, config, layer) *
-                    static_cast<uint64_t>(is_windowed ? blocks.windowed : blocks.full);
-    }
-  }
-  windowed.window = blocks.window;
-  states.states = engine::num_states(resolved, config);
-  states.bytes = engine::state_bytes(resolved, config);
-  std::vector<KvMemory> kinds;
-  for (const KvMemory& kind : {full, windowed, states}) {
-    if (kind.layers > 0) kinds.push_back(kind);
-  }
-  return kinds;
-}
-
-}  // namespace vitrine

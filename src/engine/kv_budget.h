@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,10 @@ namespace vitrine::engine {
 
 /// Bytes of one block of all layers, keys and values. The options name codecs and block length.
 uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config);
+
+/// Those of one layer alone; kNoAddress where it has more bytes than that.
+uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer);
+inline constexpr uint64_t kNoAddress = std::numeric_limits<uint64_t>::max();
 
 /// Slots for states of sequences: one for each that may live, and as many and two for earlier
 /// states; 0 where the model keeps none.
@@ -40,6 +45,12 @@ KvBlocks find_kv_blocks(const EngineOptions& options, const ModelConfig& config,
                         const ops::Graph& graph);
 kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config,
                          const KvBlocks& blocks);
+
+/// A pool that nobody will use.
+kv::PoolSizes no_pool(const EngineOptions& options);
+/// Adds to a summary what a context takes that an executor did not make.
+void add_context(const EngineOptions& options, const ModelConfig& config, const KvBlocks& blocks,
+                 ModelSummary& summary);
 
 /// The budget of several models whose sequences grow together, as many positions for each: by
 /// model; 0 stays 0. Throws kInvalidArgument where it is less than a block of each.

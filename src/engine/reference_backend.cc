@@ -43,12 +43,14 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
   const MakeReference make = find_reference(device);
   std::vector<float> cos, sin, sliding_cos, sliding_sin;
   constexpr auto kOwn = model::RopeKind::kOwn, kSliding = model::RopeKind::kSliding;
-  fill_rope_tables(inputs.config, inputs.options, cos, sin, kOwn);
-  fill_rope_tables(inputs.config, inputs.options, sliding_cos, sliding_sin, kSliding);
+  EngineOptions options = inputs.options;
+  if (!inputs.makes_context) options.max_context = 1;  // of the pass that loads the weights
+  fill_rope_tables(inputs.config, options, cos, sin, kOwn);
+  fill_rope_tables(inputs.config, options, sliding_cos, sliding_sin, kSliding);
   ReferenceInputs given{inputs.graph,
                         inputs.layout,
-                        inputs.options,
-                        inputs.num_blocks,
+                        options,
+                        inputs.makes_context ? inputs.num_blocks : 0,
                         model::make_float_weights(inputs.checkpoint),
                         {},
                         model::rope_half(inputs.config, kOwn),
@@ -67,7 +69,7 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
     given.adapter_parameters = inputs.adapters->num_parameters();
   }
   given.taps = inputs.taps;
-  given.num_states = inputs.num_states;
+  given.num_states = inputs.makes_context ? inputs.num_states : 0;
   return std::unique_ptr<Executor>(make(given));
 }
 

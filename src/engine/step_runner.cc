@@ -45,12 +45,13 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
     : checkpoint_(Checkpoint::open(path)),
       config_(parse_model_config(checkpoint_)),
       graph_(build_graph(checkpoint_, request, given.lenient_weights, config_)),
-      options_(resolve_options(given, checkpoint_, config_, graph_)),
+      options_(
+          resolve_options(given, checkpoint_, limited_config(request, given, config_), graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows)),
       kv_blocks_(find_kv_blocks(options_, config_, graph_)),
       pool_(
-          pool_sizes(options_, config_, kv_blocks_),
+          request.is_load() ? pool_sizes(options_, config_, kv_blocks_) : no_pool(options_),
           [this](int32_t from, int32_t to) { executor_->copy_block(from, to); },
           [this](int32_t from, int32_t to) { executor_->copy_state(from, to); },
           [this](int32_t from, int32_t to) { executor_->copy_window_block(from, to); }),
@@ -74,9 +75,10 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         graph_,
                         layout_,
                         options_,
-                        pool_.num_blocks(),
+                        kv_blocks_.full,
                         adapters_ ? &*adapters_ : nullptr,
-                        weights_read};
+                        weights_read,
+                        request.is_load()};
   inputs.num_states = num_states(options_, config_);
   inputs.num_window_blocks = kv_blocks_.windowed;
   inputs.is_windowed = kv_blocks_.is_windowed;
@@ -94,6 +96,8 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   summary_.path = path;
   describe_model(config_, options_, summary_);
   executor_->describe(summary_);
+  if (!request.is_load()) add_context(options_, config_, kv_blocks_, summary_);
+  if (request.is_load()) summary_.table_bytes += pool_.num_bytes();
   const auto tokens = static_cast<size_t>(options_.max_step_tokens);
   const auto rows = static_cast<size_t>(options_.max_logit_rows);
   watch_.reserve(static_cast<size_t>(options_.max_sequences));

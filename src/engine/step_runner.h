@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/draft_trees.h"
+#include "engine/engine_options.h"
 #include "engine/executor.h"
 #include "engine/exit_leads.h"
 #include "engine/features.h"
@@ -34,7 +35,15 @@ struct LoadRequest {
   int draft_layer = -1;     // of the model only this layer of those that draft, by step_layers
 
   bool is_draft_layer() const { return draft_layer >= 0; }
+  bool is_load() const { return reading == Reading::kLoad; }
 };
+
+/// What the context is checked by: nobody runs what is only described.
+inline ModelConfig limited_config(const LoadRequest& request, const EngineOptions& options,
+                                  const ModelConfig& config) {
+  return request.reading == LoadRequest::Reading::kDescribe ? described_config(config, options)
+                                                            : config;
+}
 
 /// Not thread-safe.
 class StepRunner final : private Meanwhile {

@@ -32,6 +32,12 @@ BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t
   sequences_.reserve(static_cast<size_t>(sizes.max_sequences));
 }
 
+uint64_t BlockPool::bytes_of(const PoolSizes& sizes) {
+  return BlockStore::bytes_of(sizes.blocks) + BlockStore::bytes_of(sizes.window_blocks) +
+         SequenceSlots::bytes_of(sizes.max_sequences, entries_of_table(sizes) * tables_of(sizes),
+                                 sizes.max_context);
+}
+
 uint64_t BlockPool::create(int32_t adapter) {
   require_slot();
   Sequence& created = sequences_[next_sequence_];

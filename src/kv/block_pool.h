@@ -84,6 +84,13 @@ class BlockPool {
             std::function<void(int32_t from, int32_t to)> copy_state = nullptr,
             std::function<void(int32_t from, int32_t to)> copy_window_block = nullptr);
 
+  /// What the numbers of a pool of these sizes take: its counts of blocks, and the tables and
+  /// histories of sequences, as large as they get.
+  static uint64_t bytes_of(const PoolSizes& sizes);
+  uint64_t num_bytes() const {
+    return full_.num_bytes() + windowed_.num_bytes() + slots_.num_bytes();
+  }
+
   /// Throws kOutOfMemory where as many sequences live as may.
   uint64_t create(int32_t adapter = -1);
   /// Full blocks are shared; a partial last block is copied. Throws kOutOfMemory where none is

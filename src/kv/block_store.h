@@ -14,6 +14,14 @@ class BlockStore {
  public:
   explicit BlockStore(int64_t blocks);
 
+  /// That a store of so many takes.
+  static uint64_t bytes_of(int64_t blocks) {
+    return static_cast<uint64_t>(blocks) * (sizeof(Counts) + sizeof(int32_t));
+  }
+  uint64_t num_bytes() const {
+    return counts_.capacity() * sizeof(Counts) + free_.capacity() * sizeof(int32_t);
+  }
+
   int64_t num_blocks() const { return static_cast<int64_t>(counts_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   /// Those that nobody needs, held or free.

@@ -9,17 +9,29 @@ size_t round_up(size_t bytes, size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
+size_t bytes_of_table(int64_t entries) {
+  return round_up(static_cast<size_t>(entries) * sizeof(int32_t), 64);
+}
+
+size_t bytes_of_slot(int64_t entries, int64_t tokens) {
+  return round_up(bytes_of_table(entries) + static_cast<size_t>(tokens) * sizeof(int32_t),
+                  MappedMemory::page_bytes());
+}
+
 }  // namespace
 
 SequenceSlots::SequenceSlots(int64_t slots, int64_t table_entries, int64_t tokens)
     : num_slots_(slots),
-      table_bytes_(round_up(static_cast<size_t>(table_entries) * sizeof(int32_t), 64)),
-      slot_bytes_(round_up(table_bytes_ + static_cast<size_t>(tokens) * sizeof(int32_t),
-                           MappedMemory::page_bytes())),
+      table_bytes_(bytes_of_table(table_entries)),
+      slot_bytes_(bytes_of_slot(table_entries, tokens)),
       memory_(static_cast<size_t>(slots) * slot_bytes_, "block tables and token histories",
               MappedMemory::Use::kSparse) {
   free_.reserve(static_cast<size_t>(slots));
   for (int64_t slot = slots - 1; slot >= 0; --slot) free_.push_back(static_cast<int32_t>(slot));
+}
+
+uint64_t SequenceSlots::bytes_of(int64_t slots, int64_t table_entries, int64_t tokens) {
+  return static_cast<uint64_t>(slots) * bytes_of_slot(table_entries, tokens);
 }
 
 int32_t SequenceSlots::take() {

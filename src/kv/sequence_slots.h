@@ -14,6 +14,10 @@ namespace vitrine::kv {
 /// take up pages only for what was written. Not thread-safe.
 class SequenceSlots {
  public:
+  /// That so many slots take up when all of them are full.
+  static uint64_t bytes_of(int64_t slots, int64_t table_entries, int64_t tokens);
+  uint64_t num_bytes() const { return static_cast<uint64_t>(num_slots_) * slot_bytes_; }
+
   /// Throws kOutOfMemory.
   SequenceSlots(int64_t slots, int64_t table_entries, int64_t tokens);
 

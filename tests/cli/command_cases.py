@@ -147,7 +147,22 @@ class Inspect(CliTest):
         self.assertIn(b"for 32768 positions", self.succeed("inspect", model).stdout)
         self.assertIn(b"for 100 positions", self.succeed("inspect", model, "-c", 100).stdout)
         self.assertIn(b"for 2048 positions", self.succeed("inspect", MODEL).stdout)
-        self.fail_with(2, ["-c 5000", "2048"], "inspect", MODEL, "-c", 5000)
+
+    def test_fits(self):
+        text = self.succeed("inspect", MODEL, "-c", 100).stdout.decode()
+        self.assertRegex(text, r"fits +yes, in the .* free .* longest context that does: \d+")
+        text = self.succeed("inspect", MODEL, "-c", 2147483647).stdout.decode()
+        self.assertRegex(text, r"context +2048: -c 2147483647 is beyond it, and would be refused")
+        self.assertRegex(text, r"fits +no, not in .*--mmap, --expert-cache or --kv-bytes")
+        for name in ("max_context", "max_sequences", "kv_bytes"):
+            self.assertNotIn(name, text)
+        memory = self.succeed_json("inspect", MODEL, "-c", 2147483647, "--json")["memory"]
+        machine = memory["machine"]
+        self.assertEqual(machine["need_bytes"], sum(memory[name] for name in (
+            "weight_bytes", "kv_bytes", "arena_bytes", "table_bytes")))
+        self.assertEqual((machine["fits"], machine["most_positions"]), (False, 2048))
+        floats = self.succeed("inspect", MODEL, "-c", 2147483647, "--kv-type", "f32", "--mmap")
+        self.assertIn(b"see --kv-type f16 or --kv-bytes", floats.stdout)
 
     def test_json(self):
         out = self.succeed_json("inspect", MODEL, "--plan", "--json")

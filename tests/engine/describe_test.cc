@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model takes, told without reading its weights: the same as once it is loaded.
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <limits>
 #include <tuple>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/engine/engine_fixture.h"
+#include "vitrine/kv_memory.h"
 
 namespace vitrine::testing {
 namespace {
@@ -12,7 +19,8 @@ auto facts(const ModelSummary& s) {
                     s.vocab_size, s.max_position_embeddings, s.num_attention_heads,
                     s.num_key_value_heads, s.head_dim, s.num_experts, s.num_experts_per_token,
                     s.num_parameters, s.weight_bytes, s.mapped_bytes, s.kv_bytes, s.kv_codec,
-                    s.arena_bytes, s.bytes_per_token, s.invariant, s.threads, s.eos_token_ids);
+                    s.arena_bytes, s.table_bytes, s.bytes_per_token, s.invariant, s.threads,
+                    s.eos_token_ids);
 }
 
 auto facts(const std::vector<PlanEntry>& plan) {
@@ -69,6 +77,102 @@ TEST(Describe, WithWhatIsRecorded) {
   expect_same(shipped_model(), options, "hidden states");
   options.attribution = true;
   expect_same(shipped_model(), options, "attribution");
+}
+
+/// All positions alike, within windows, one latent key, states.
+constexpr const char* kKinds[] = {"qwen3_moe", "gemma4_text", "deepseek_v3", "qwen3_next"};
+
+TEST(Describe, OfAnyContext) {
+  for (const char* name : kKinds) {
+    for (const int context : {1, 65, 128, 0}) {
+      EngineOptions options = test_options();
+      options.max_context = context;
+      options.max_sequences = 3;
+      expect_same(oracle_folder(name), options, name + (" of " + std::to_string(context)));
+      options.kernels = KernelPath::kReference;
+      expect_same(oracle_folder(name), options, name + (" reference " + std::to_string(context)));
+    }
+  }
+}
+
+TEST(Describe, LongestContextIsTheLastThatFits) {
+  for (const char* name : kKinds) {
+    EngineOptions options = test_options();
+    const auto bytes_of = [&](int64_t context) {
+      options.max_context = static_cast<int>(context);
+      const ModelSummary summary = Engine::describe(oracle_folder(name), options).summary;
+      return summary.kv_bytes + summary.table_bytes;
+    };
+    const Checkpoint checkpoint = Checkpoint::open(oracle_folder(name));
+    const uint64_t bytes = bytes_of(100);
+    const int64_t found = longest_context(checkpoint, options, bytes);
+    EXPECT_GE(found, 100) << name;
+    EXPECT_LE(bytes_of(found), bytes) << name;
+    EXPECT_GT(bytes_of(found + 1), bytes) << name;
+    EXPECT_EQ(longest_context(checkpoint, options, 1), 0) << name;
+    const int64_t limit = parse_model_config(checkpoint).max_position_embeddings;
+    EXPECT_EQ(longest_context(checkpoint, options, uint64_t{1} << 50), limit) << name;
+  }
+}
+
+/// While it lives, the process gets no more than 256 MB of addresses beside those that it has.
+class AddressLimit {
+ public:
+  AddressLimit() {
+    getrlimit(RLIMIT_AS, &before_);
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<uint64_t>(getpagesize()) + (256 << 20);
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~AddressLimit() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(Describe, MakesNothingOfTheContextThatItTells) {
+  TemporaryFolder folder;
+  const std::filesystem::path from = oracle_folder("qwen3_moe");
+  for (const auto& entry : std::filesystem::directory_iterator(from)) {
+    if (entry.path().filename() == "config.json") continue;
+    std::filesystem::create_symlink(std::filesystem::canonical(entry.path()),
+                                    folder / entry.path().filename().string());
+  }
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(from / "config.json"));
+  config["max_position_embeddings"] = 40'000'000;
+  write_bytes(folder / "config.json", config.dump());
+  EngineOptions options = test_options();
+  options.max_context = 0;
+  for (const KernelPath kernels : {KernelPath::kFused, KernelPath::kReference}) {
+    options.kernels = kernels;
+    Engine::describe(folder.path(), options);  // libtorch is mapped outside the limit
+    const AddressLimit limit;
+    const ModelPlan made = Engine::describe(folder.path(), options);
+    EXPECT_EQ(made.options.max_context, 40'000'000);
+    EXPECT_GT(made.summary.kv_bytes, 2'000'000'000U);
+    EXPECT_GT(made.summary.table_bytes, 500'000'000U);
+    EXPECT_EQ(error_of([&] { Engine::load(folder.path(), options); }).kind(),
+              ErrorKind::kOutOfMemory);
+  }
+}
+
+TEST(Describe, GoesBeyondTheModelsLimit) {
+  for (const char* name : kKinds) {
+    EngineOptions options = test_options();
+    options.max_context = std::numeric_limits<int>::max();
+    const ModelPlan made = Engine::describe(oracle_folder(name), options);
+    EXPECT_EQ(made.options.max_context, options.max_context);
+    EXPECT_GT(made.summary.kv_bytes, uint64_t{1} << 31);
+    uint64_t bytes = 0;
+    for (const KvMemory& kind : kv_memory(Checkpoint::open(oracle_folder(name)), options)) {
+      bytes += kind.bytes;
+    }
+    EXPECT_EQ(bytes, made.summary.kv_bytes) << name;
+    EXPECT_EQ(error_of([&] { Engine::load(oracle_folder(name), options); }).kind(),
+              ErrorKind::kInvalidArgument);
+  }
 }
 
 /// Scales that are no numbers are found where they are read.

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vitrine/kv_memory.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/engine_options.h"
+#include "engine/executor.h"
+#include "engine/kv_budget.h"
+#include "model/architecture.h"
+
+namespace vitrine {
+
+std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint, const EngineOptions& options) {
+  using engine::KvBlocks;
+  const ModelConfig config = engine::described_config(parse_model_config(checkpoint), options);
+  ops::Graph graph =
+      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  const EngineOptions resolved = engine::resolve_options(options, checkpoint, config, graph);
+  const KvBlocks blocks = engine::find_kv_blocks(resolved, config, graph);
+  KvMemory full, windowed, states;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.is_linear_layer(layer)) {
+      ++states.layers;
+    } else if (config.kv_source(layer) == layer) {
+      const bool is_windowed =
+          !blocks.is_windowed.empty() && blocks.is_windowed[static_cast<size_t>(layer)];
+      KvMemory& kind = is_windowed ? windowed : full;
+      ++kind.layers;
+      kind.positions = (is_windowed ? blocks.windowed : blocks.full) * resolved.kv_block_size;
+      kind.bytes += engine::layer_block_bytes(resolved, config, layer) *
+                    static_cast<uint64_t>(is_windowed ? blocks.windowed : blocks.full);
+    }
+  }
+  windowed.window = blocks.window;
+  states.states = engine::num_states(resolved, config);
+  states.bytes = engine::state_bytes(resolved, config);
+  std::vector<KvMemory> kinds;
+  for (const KvMemory& kind : {full, windowed, states}) {
+    if (kind.layers > 0) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+int64_t longest_context(const Checkpoint& checkpoint, const EngineOptions& options,
+                        uint64_t bytes) {
+  const ModelConfig config = parse_model_config(checkpoint);
+  ops::Graph graph =
+      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  EngineOptions first = options;
+  first.max_context = 1;
+  const EngineOptions resolved = engine::resolve_options(first, checkpoint, config, graph);
+  // The context that the options have room for where it fits, else 0.
+  const auto fitting = [&](int64_t context) -> int64_t {
+    EngineOptions sized = resolved;
+    sized.max_context = static_cast<int>(context);
+    sized.kv_bytes = options.kv_bytes;
+    engine::resolve_kv_budget(sized, config, graph);
+    const engine::KvBlocks blocks = engine::find_kv_blocks(sized, config, graph);
+    const uint64_t of_context = sized.kv_bytes + engine::rope_table_bytes(config, sized) +
+                                kv::BlockPool::bytes_of(engine::pool_sizes(sized, config, blocks));
+    return of_context <= bytes ? sized.max_context : 0;
+  };
+  int64_t fits = 0;
+  int64_t least = 1;
+  int64_t most = std::min<int64_t>(config.max_position_embeddings, std::numeric_limits<int>::max());
+  if (const int64_t whole = fitting(most); whole > 0) return whole;
+  while (least <= most) {
+    const int64_t middle = least + (most - least) / 2;
+    const int64_t found = fitting(middle);
+    fits = std::max(fits, found);
+    if (found > 0) {
+      least = middle + 1;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return fits;
+}
+
+}  // namespace vitrine
