@@ -92,7 +92,7 @@ def run_vitrine(arguments, prompt, turn):
         command = [arguments.vitrine, "bench", "speculate", arguments.model, "--prompts", path,
                    "-n", arguments.tokens, "--repeat", 1, "--threads", arguments.threads,
                    "--draft-max", arguments.draft_max, "--candidates",
-                   ",".join(rotated(CANDIDATES, turn)), "--json"]
+                   ",".join(rotated(CANDIDATES, turn)), "--json", "--raw", "--draft-ungated"]
         # 1: an answer was another one, which is counted below.
         result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True,
                                 check=False)

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "bench.h"
 #include "constraint_options.h"
@@ -13,47 +12,27 @@
 #include "speculate_runs.h"
 #include "speculation_options.h"
 #include "statistics.h"
-#include "text_file.h"
 
 namespace cli {
 
 namespace {
 
-constexpr size_t kMaxPromptsBytes = size_t{64} << 20;
 constexpr const char* kSpeculateCancelled = "bench speculate: cancelled before the end";
 constexpr std::string_view kAnswerSchema = R"({"type": "object", "properties": {
   "title": {"type": "string", "maxLength": 40}, "words": {"type": "integer"},
   "tags": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 4}},
   "required": ["title", "words", "tags"], "additionalProperties": false})";
 
-/// One line a prompt: a JSON string, or an object with "prompt". The first `most`, all where it is
-/// 0.
-std::vector<std::string> read_bench_prompts(const std::string& path, int most) {
-  std::istringstream lines(read_text_file(path, kMaxPromptsBytes));
-  std::vector<std::string> prompts;
-  int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (most > 0 && std::ssize(prompts) == most) break;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    try {
-      const auto json = nlohmann::json::parse(line);
-      prompts.push_back((json.is_object() ? json.at("prompt") : json).get<std::string>());
-    } catch (const nlohmann::json::exception&) {
-      refuse(fmt::format(
-          "{}:{}: no prompt; expected one JSON string a line, or an object with a string 'prompt'",
-          path, number));
-    }
-  }
-  if (prompts.empty()) refuse(fmt::format("{} has no prompt; expected one a line", path));
-  return prompts;
-}
-
 class SpeculateBench {
  public:
   SpeculateBench(vitrine::Engine& engine, const vitrine::Tokenizer& tokenizer,
-                 const BenchSpeculateArguments& arguments, vitrine::PassCosts costs)
-      : engine_(engine), tokenizer_(tokenizer), arguments_(arguments), costs_(std::move(costs)) {
+                 const BenchSpeculateArguments& arguments, vitrine::PassCosts costs,
+                 std::vector<int32_t> end_ids)
+      : engine_(engine),
+        tokenizer_(tokenizer),
+        arguments_(arguments),
+        costs_(std::move(costs)),
+        end_ids_(std::move(end_ids)) {
     for (const std::string& kind : arguments.kinds) {
       if (kind != "schema" || grammar_) continue;
       grammar_ = vitrine::Grammar::json_schema(
@@ -78,6 +57,8 @@ class SpeculateBench {
            CandidateRuns& runs) {
     std::vector<double> pairs;
     std::vector<int32_t> record;
+    double plain_seconds = 0, seconds = 0;
+    bool is_same = true, is_short = false;
     for (int round = 0; round < arguments_.repeat; ++round) {
       stop_if_interrupted(kSpeculateCancelled);
       // In turn first or second.
@@ -90,21 +71,36 @@ class SpeculateBench {
       guessed.max_drafts =
           candidate.right_run > 0 ? candidate.right_run + 1 : arguments_.max_drafts;
       guessed.max_depth = arguments_.max_depth;
-      if (candidate.name == "auto") guessed.costs = costs_, guessed.draft_cost = 0;
+      const bool is_gated = !arguments_.is_ungated || candidate.name == "auto";
+      if (is_gated && candidate.right_run == 0) add_gate(*guessed.drafter, costs_, guessed);
       found = answer(kind, prompt, guessed);
       if (round % 2 == 1) plain = answer(kind, prompt, {});
       if (!found.speculation.problem.empty()) {
         throw vitrine::Error(vitrine::ErrorKind::kInternal, found.speculation.problem);
       }
       pairs.push_back(plain.decode_seconds / std::max(found.decode_seconds, 1e-9));
+      is_same = is_same && plain.tokens == found.tokens;
+      plain_seconds += plain.decode_seconds;
+      seconds += found.decode_seconds;
+      const int64_t count = std::ssize(found.tokens);
+      is_short = count < kFewestTokens;
+      (is_short ? runs.short_tokens : runs.tokens) += count;
+      (is_short ? runs.short_counts : runs.counts) += found.speculation;
+      runs.answers += is_short ? 0 : 1;
       if (round > 0) continue;
-      runs.identical += plain.tokens == found.tokens ? 1 : 0;
-      runs.tokens += std::ssize(found.tokens);
+      runs.first_tokens += count;
       runs.different_tokens += std::ssize(std::set(found.tokens.begin(), found.tokens.end()));
-      runs.plain_seconds += plain.decode_seconds;
-      runs.seconds += found.decode_seconds;
-      runs.counts += found.speculation;
     }
+    ++runs.prompts;
+    runs.identical += is_same ? 1 : 0;
+    if (is_short) {
+      ++runs.short_answers;
+      runs.short_plain_seconds += plain_seconds;
+      runs.short_seconds += seconds;
+      return;
+    }
+    runs.plain_seconds.push_back(plain_seconds);
+    runs.seconds.push_back(seconds);
     runs.ratios.push_back(median(pairs));
   }
 
@@ -123,6 +119,7 @@ class SpeculateBench {
     vitrine::GenerateOptions options;
     options.max_new_tokens = arguments_.max_new_tokens;
     options.sampler = kind.sampler;
+    options.stop_token_ids = end_ids_;
     options.speculation = speculation;
     options.ignore_end_of_text = !arguments_.right_runs.empty();
     const auto constraint = kind.has_schema ? grammar_->start() : nullptr;
@@ -136,6 +133,7 @@ class SpeculateBench {
   const vitrine::Tokenizer& tokenizer_;
   const BenchSpeculateArguments& arguments_;
   const vitrine::PassCosts costs_;
+  const std::vector<int32_t> end_ids_;
   std::optional<vitrine::Grammar> grammar_;
 };
 
@@ -201,6 +199,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     if (name != "auto") check_drafter_form(name);
   }
   std::vector<std::vector<int32_t>> prompts;
+  std::vector<int32_t> end_ids;  // of a turn
   vitrine::EngineOptions options = arguments.device.engine_options();
   std::vector<DraftCandidate> candidates = open_candidates(arguments, options);
   options.max_context = 256;
@@ -209,12 +208,8 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = vitrine::open_tokenizer(checkpoint, config);
   if (!arguments.cost) {
-    size_t longest = 0;
-    for (const std::string& text : read_bench_prompts(arguments.prompts, arguments.max_prompts)) {
-      prompts.push_back(tokenizer.encode(text, true));
-      if (prompts.back().empty()) refuse("a prompt has no token; expected text in each");
-      longest = std::max(longest, prompts.back().size());
-    }
+    prompts = encode_prompts(arguments, checkpoint, tokenizer, end_ids);
+    const size_t longest = std::ranges::max(prompts, {}, &std::vector<int32_t>::size).size();
     options.max_context = static_cast<int>(longest) + arguments.max_new_tokens;
   }
   options.max_context =
@@ -249,7 +244,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     return 0;
   }
   make_kept(candidates, *engine, tokenizer);
-  SpeculateBench bench(*engine, tokenizer, arguments, costs);
+  SpeculateBench bench(*engine, tokenizer, arguments, costs, end_ids);
   std::vector<AnswerKind> kinds = answer_kinds(arguments.kinds, arguments.temperature);
   if (arguments.selects) {
     kinds.clear();
@@ -263,14 +258,14 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
     for (const AnswerKind& kind : kinds) all.push_back(bench.run(candidate, kind, prompts));
   }
   if (arguments.json) {
-    write_json(speculate_report(arguments, all));
+    write_json(speculate_report(arguments, all, costs));
   } else if (arguments.selects) {
     write_out(selection_table(arguments, candidates, all, costs));
   } else {
     write_out(speculate_table(arguments, all));
   }
   const bool is_same = std::ranges::all_of(
-      all, [&](const CandidateRuns& runs) { return runs.identical == std::ssize(prompts); });
+      all, [&](const CandidateRuns& runs) { return runs.identical == runs.prompts; });
   return is_same ? 0 : 1;
 }
 
@@ -305,7 +300,9 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
       "speculate", "What guessing ahead is worth: speed beside the same answers without");
   add_model(*speculate, arguments->model);
   speculate->add_option("--prompts", arguments->prompts,
-                        "a JSON string a line, or an object with a string 'prompt'");
+                        "a JSON string a line, or an object with a string 'prompt': a user's "
+                        "message, where the model has a chat template");
+  speculate->add_flag("--raw", arguments->is_raw, "the prompts are the text itself, no messages");
   speculate->add_option("--max-prompts", arguments->max_prompts, "only the first so many; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -324,7 +321,9 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
       ->capture_default_str();
   add_draft_tree(*speculate, arguments->max_drafts, arguments->max_depth);
   speculate->add_option("--draft-costs", arguments->costs_file,
-                        "what passes cost, as --cost --json writes it, for auto");
+                        "what passes cost, as --cost --json writes it");
+  speculate->add_flag("--draft-ungated", arguments->is_ungated,
+                      "candidates but auto guess in every pass, whether it pays or not");
   speculate->add_option("--temperature", arguments->temperature, "of the sampler; 0: greedy")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
@@ -354,8 +353,9 @@ void add_bench_speculate(CLI::App& bench, Command& command) {
               "behind an end of text")
           ->delimiter(',')
           ->check(CLI::Range(1, vitrine::kMaxDrafts - 1));
-  for (const char* other : {"--candidates", "--head-layers", "--probe-layers", "--draft-max",
-                            "--draft-tree", "--draft-costs", "--select", "--cost"}) {
+  for (const char* other :
+       {"--candidates", "--head-layers", "--probe-layers", "--draft-max", "--draft-tree",
+        "--draft-costs", "--draft-ungated", "--select", "--cost"}) {
     right_runs->excludes(speculate->get_option(other));
   }
   speculate->add_flag("--json", arguments->json, "one JSON object instead of a table");

@@ -180,8 +180,8 @@ void SpeculationArguments::add_to(CLI::App& command) {
           "draft=MODEL (what a smaller model chooses), mtp (the layer that the checkpoint brings "
           "for it), heads in a folder that were trained for the "
           "model (eagle3=HEADS, peagle=HEADS, medusa=HEADS), exit=LAYER (what the model's first "
-          "layers choose), hispec=LAYER (half as many, checked by these), auto (suffix, where it "
-          "pays), or off")
+          "layers choose), hispec=LAYER (half as many, checked by these), auto (suffix), or off; "
+          "who guesses is asked where it pays")
       ->capture_default_str();
   add_head_layers(command, head_layers);
   command.add_option("--draft-max", max_drafts, "guesses of a pass, at most")
@@ -199,8 +199,13 @@ void SpeculationArguments::add_to(CLI::App& command) {
       command
           .add_option("--draft-threshold", threshold_value_,
                       "guess only where the tokens of a pass over its cost come to this, measured "
-                      "in passes of one token (auto: 1)")
-          ->check(CLI::Range(0.0, 1e6));
+                      "in passes of one token")
+          ->check(CLI::Range(0.0, 1e6))
+          ->capture_default_str();
+  command
+      .add_flag("--draft-ungated", is_ungated_,
+                "guess in every pass, as many tokens as --draft-max says, whether it pays or not")
+      ->excludes("--draft-threshold");
   command.add_option("--draft-costs", costs_file,
                      "what passes cost, as `bench speculate --cost --json` writes it, instead of "
                      "measuring it at the start");
@@ -211,8 +216,13 @@ void SpeculationArguments::check() const {
   if (!head_layers.empty() && heads_of(kind).empty()) {
     refuse("--head-layers says what heads read; expected --speculate eagle3=HEADS or other heads");
   }
-  if (!is_given() && (threshold_->count() > 0 || !costs_file.empty())) {
-    refuse("--draft-threshold and --draft-costs are for guesses; expected --speculate too");
+  if (!is_given() && (threshold_->count() > 0 || is_ungated_ || !costs_file.empty())) {
+    refuse(
+        "--draft-threshold, --draft-ungated and --draft-costs are for guesses; expected "
+        "--speculate too");
+  }
+  if (is_ungated_ && kind == "auto") {
+    refuse("--draft-ungated guesses whether it pays or not; expected --speculate suffix");
   }
   if (checks_by_rejection() && (!is_given() || max_depth > 0)) {
     refuse(
@@ -220,7 +230,9 @@ void SpeculationArguments::check() const {
         "--draft-tree");
   }
   if (!costs_file.empty() && !has_gate()) {
-    refuse("--draft-costs says when guesses pay; expected --speculate auto or --draft-threshold");
+    refuse(
+        "--draft-costs says when guesses pay; expected it without --draft-ungated, and with "
+        "--accept rejection --draft-threshold too");
   }
 }
 
@@ -268,13 +280,23 @@ vitrine::SpeculationOptions SpeculationArguments::apply(
   options.threshold = threshold_value_;
   if (checks_by_rejection()) options.acceptance = vitrine::DraftAcceptance::kRejection;
   if (has_gate()) {
-    // Looking up what stands in the text costs next to nothing; others are timed.
-    const auto names = vitrine::drafter_names();
-    if (std::ranges::find(names, drafter->name()) != names.end()) options.draft_cost = 0;
-    options.costs = costs_file.empty() ? vitrine::measure_pass_costs(model, max_drafts + 1)
-                                       : read_pass_costs(costs_file);
+    constexpr int kRepeats = 5;
+    constexpr double kSeconds = 1;
+    add_gate(*drafter,
+             costs_file.empty()
+                 ? vitrine::measure_pass_costs(model, max_drafts + 1, kRepeats, kSeconds)
+                 : read_pass_costs(costs_file),
+             options);
   }
   return options;
+}
+
+void add_gate(const vitrine::Drafter& drafter, vitrine::PassCosts costs,
+              vitrine::SpeculationOptions& options) {
+  // Looking up what stands in the text costs next to nothing; others are timed.
+  const auto names = vitrine::drafter_names();
+  if (std::ranges::find(names, drafter.name()) != names.end()) options.draft_cost = 0;
+  options.costs = std::move(costs);
 }
 
 vitrine::PassCosts read_pass_costs(const std::string& path) {

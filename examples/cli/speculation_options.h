@@ -17,7 +17,8 @@ struct SpeculationArguments {
   std::string costs_file, acceptance = "noise";
   std::vector<int> head_layers;
 
-  /// --speculate, --head-layers, --draft-max, --accept, --draft-threshold, --draft-costs.
+  /// --speculate, --head-layers, --draft-max, --accept, --draft-threshold, --draft-ungated,
+  /// --draft-costs.
   void add_to(CLI::App& command);
   bool is_given() const { return kind != "off"; }
   /// Refuses options that say how to guess where nobody does.
@@ -36,11 +37,20 @@ struct SpeculationArguments {
 
  private:
   bool checks_by_rejection() const { return acceptance == "rejection"; }
-  bool has_gate() const { return kind == "auto" || threshold_->count() > 0; }
+  /// Under rejection sampling what is asked for decides about the answer, so a gate stands there
+  /// only where it is asked for.
+  bool has_gate() const {
+    return kind == "auto" || threshold_->count() > 0 || !(is_ungated_ || checks_by_rejection());
+  }
 
   double threshold_value_ = 1.0;
   CLI::Option* threshold_ = nullptr;
+  bool is_ungated_ = false;
 };
+
+/// The gate of these costs before a drafter.
+void add_gate(const vitrine::Drafter& drafter, vitrine::PassCosts costs,
+              vitrine::SpeculationOptions& options);
 
 /// --draft-tree, which excludes --draft-max.
 void add_draft_tree(CLI::App& command, int& max_drafts, int& max_depth);

@@ -21,6 +21,13 @@ struct Interval {
 Interval bootstrap_median_interval(std::span<const double> values, int resamples = 10000,
                                    uint64_t seed = 1);
 
+/// The sum of `dividends` over that of `divisors`, which belong together one by one, and the same
+/// interval of it, drawn from the pairs. NaN for none.
+double ratio_of_sums(std::span<const double> dividends, std::span<const double> divisors);
+Interval bootstrap_ratio_interval(std::span<const double> dividends,
+                                  std::span<const double> divisors, int resamples = 10000,
+                                  uint64_t seed = 1);
+
 /// What an overhead (a fraction) comes to: STRICT (< 1 %), LENIENT (< 5 %), FAIL (5 to 10 %),
 /// CATASTROPHIC (> 10 %), INCONCLUSIVE where the two ends of its interval disagree.
 std::string_view overhead_verdict(const Interval& interval);

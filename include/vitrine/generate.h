@@ -216,10 +216,11 @@ VITRINE_API GenerateResult generate(Stepper& stepper, std::span<const int32_t> p
                                     const std::function<bool(const TokenEvent&)>& on_token = {});
 
 /// Measures what passes of 1, 2, 3, 4, 6, 8, 12 and 16 tokens of one sequence cost, as far as
-/// `max_tokens`, the engine's limits and its context allow: the middle of `repeats` turns, with
-/// other tokens in each. For SpeculationOptions::costs. In a sequence of its own; an audit sink
-/// sees the steps. Throws kInvalidArgument for numbers below 1, and what Stepper::step throws.
-VITRINE_API PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens = 16,
-                                         int repeats = 5);
+/// `max_tokens`, the engine's limits and its context allow: the middle of `repeats` turns, or of
+/// those that begin within `seconds`, with other tokens in each. For SpeculationOptions::costs. In
+/// a sequence of its own; an audit sink sees the steps. Throws kInvalidArgument for numbers below
+/// 1, and what Stepper::step throws.
+VITRINE_API PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens = 16, int repeats = 5,
+                                         double seconds = 1e9);
 
 }  // namespace vitrine

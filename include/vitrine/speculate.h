@@ -89,9 +89,9 @@ struct SpeculationOptions {
   int32_t max_depth = 0;
   /// What passes cost; empty: no gate, every pass brings as many drafts as there are.
   PassCosts costs = {};
-  /// What a call of the drafter takes, in the unit of `costs`. Not set: the first two calls are
-  /// timed and the shorter one counts, so `costs` must be in seconds. With a number here an answer
-  /// is made in the same passes each time.
+  /// What a call of the drafter takes, in the unit of `costs`. Not set: the first calls are timed
+  /// (DraftCallCosts), so `costs` must be in seconds. With a number here an answer is made in the
+  /// same passes each time.
   std::optional<double> draft_cost = {};
   /// Below this utility (tokens a pass over what a pass costs, 1 without drafts) the
   /// drafter is not asked for a while. Finite, 0 or more.
@@ -132,14 +132,36 @@ struct VITRINE_API SpeculationCounts {
   SpeculationCounts& operator+=(const SpeculationCounts& other);
 };
 
+/// What calls of a drafter take by how many drafts they ask for, of the first few of each number
+/// the shortest; lines lie between. Not thread-safe.
+class DraftCallCosts {
+ public:
+  /// In any unit. The drafter's first call may be longer: it reads the text before.
+  VITRINE_API void add(int32_t drafts, double cost);
+  /// 0 before the second call.
+  VITRINE_API double of(int32_t drafts) const;
+  int64_t num_calls() const { return num_calls_; }
+
+ private:
+  void drop_first(int32_t drafts, double cost);
+
+  struct Call {
+    int32_t drafts, times;
+    double cost;
+  };
+  std::vector<Call> calls_;  // by drafts
+  int64_t num_calls_ = 0;
+};
+
 /// When it pays to ask a drafter, and how many drafts are worth a pass: utility = tokens a pass
 /// over what pass and drafter cost (Cascade, arXiv 2506.20675). It hangs on counts and the table
 /// alone, and on no clock but for what a drafter costs where that is not given, so that an answer
-/// is made in the same passes each time. It begins with short drafts and grows with what is right;
-/// where a few passes in a row have too little utility it asks nobody for a while, then tries
-/// again, and waits twice as long after each failure, and at least so long that trials which fail
-/// cost no more than 2 % of all passes. A drafter that cannot pay if all it says is right is not
-/// asked a third time. Not thread-safe.
+/// is made in the same passes each time. It begins with the length that pays most by the table if
+/// half of the drafts are right, and goes on with what is; where passes have lost half a pass, and
+/// no passes before won that, it asks nobody for a while, then tries again, and waits twice as long
+/// after each failure, and at least so long that trials which fail cost no more than 2 % of all
+/// passes. A drafter that cannot pay if all it says is right is not asked a third time. Not
+/// thread-safe.
 class VITRINE_API DraftGate {
  public:
   /// Uses the options' max_drafts, costs, draft_cost and threshold. Without costs it always answers
@@ -147,28 +169,32 @@ class VITRINE_API DraftGate {
   explicit DraftGate(const SpeculationOptions& options);
   /// Returns how many drafts the next pass may bring: 0 in a pause. Changes nothing.
   int32_t limit() const;
-  /// Told how long a call of the drafter took.
-  void drafted(double seconds);
+  /// Told how long a call of the drafter took that asked for so many drafts (0: limit()).
+  void drafted(double seconds, int32_t asked = 0);
   /// Told of each pass that chose: how many drafts it brought, and how many were right. A pass for
   /// which the drafter was asked in vain has none.
   void pass(int32_t proposed, int32_t accepted);
 
  private:
-  double cost_of(int32_t drafts) const { return costs_.of(drafts + 1) + draft_cost_; }
+  double call_cost(int32_t drafts) const { return given_cost_ ? *given_cost_ : calls_.of(drafts); }
+  double cost_of(int32_t drafts) const { return costs_.of(drafts + 1) + call_cost(drafts); }
+  int32_t best_length() const;
   bool can_pay() const;
   void begin_pause();
+  void learn(int32_t proposed, int32_t accepted);
 
   PassCosts costs_;
   double threshold_;
   int32_t max_drafts_, length_ = 1;
-  double draft_cost_ = 0;      // of a call, in passes of one token
-  int32_t calls_to_time_ = 0;  // of the drafter
-  bool was_called_ = false;    // for the pass under way
+  std::optional<double> given_cost_;  // of a call, in passes of one token
+  DraftCallCosts calls_;              // where it is not given
+  bool was_called_ = false;           // for the pass under way
+  int32_t asked_ = 0;                 // drafts, by that call
   int64_t pause_ = 0, next_pause_;
-  bool has_paid_ = false;         // in the last window
-  int32_t passes_ = 0;            // of the window
-  double tokens_ = 0, cost_ = 0;  // of its passes, without the drafter
-  double acceptance_;             // of a draft whose ones before were right, as it was lately
+  int32_t passes_ = 0;  // since the last pause
+  double credit_ = 0;   // tokens over the threshold's, of late
+  double loss_ = 0;     // passes of one token over tokens, since the last pause
+  double acceptance_;   // of a draft whose ones before were right, as it was lately
 };
 
 }  // namespace vitrine

@@ -19,7 +19,7 @@ def measure(arguments, heads, temperature):
     command = [arguments.vitrine, "bench", "speculate", arguments.model, "--candidates", heads,
                "--prompts", arguments.prompts, "-n", str(arguments.tokens), "--repeat", "1",
                "--draft-max", str(arguments.draft_max), "--temperature", str(temperature),
-               "--json", "-t", str(arguments.threads)]
+               "--json", "-t", str(arguments.threads), "--raw", "--draft-ungated"]
     answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     found = answer["candidates"][0]
     if found["identical"] != found["prompts"]:

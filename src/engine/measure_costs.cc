@@ -39,7 +39,8 @@ void feed_tokens(Stepper& stepper, SequenceId sequence, std::span<const int32_t>
 
 }  // namespace
 
-PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens, int repeats) {
+PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens, int repeats,
+                             double seconds_at_most) {
   if (max_tokens < 1 || repeats < 1) {
     throw Error(ErrorKind::kInvalidArgument,
                 "passes of at most " + std::to_string(max_tokens) + " tokens were to be measured " +
@@ -64,7 +65,10 @@ PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens, int repeats) 
   }
   std::vector<std::vector<double>> seconds(costs.size());
   int64_t fed = before;
+  const auto began = std::chrono::steady_clock::now();
   for (int round = -1; round < repeats; ++round) {  // the first one touches all memory
+    const std::chrono::duration<double> so_far = std::chrono::steady_clock::now() - began;
+    if (round > 0 && so_far.count() > seconds_at_most) break;
     for (size_t i = 0; i < costs.size(); ++i) {
       const std::vector<int32_t> tokens = spread_tokens(vocab, fed, costs[i].tokens);
       fed += costs[i].tokens;

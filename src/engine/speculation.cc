@@ -289,7 +289,7 @@ void Speculation::ask(int32_t count, ConstraintGuide* guide, const JumpForward* 
     const Loan loan(*this);
     options_.drafter->propose({&proposal, 1});
   });
-  gate_.drafted(counts_.draft_seconds - before);
+  gate_.drafted(counts_.draft_seconds - before, count);
   take(proposal, guide, jump);
 }
 
@@ -317,7 +317,7 @@ void Speculation::ask_together(Drafter& drafter, std::span<Speculation* const> a
   for (Speculation* answer : answers) {
     const double share = taken.count() / static_cast<double>(answers.size());
     answer->add_time(share);
-    answer->gate_.drafted(share);
+    answer->gate_.drafted(share, answer->num_requested_);
     if (!problem.empty()) answer->fail(problem);
   }
 }

@@ -90,7 +90,8 @@ class CompareSpeculation(unittest.TestCase):
             "ngram-simple,ngram-map-k,ngram-map-k4v,ngram-mod,ngram-cache,plain", "differs"])
         self.assertEqual(measured[0][1:5], ["bench", "speculate", "model.gguf", "--prompts"])
         self.assertEqual(" ".join(measured[0][6:]), "-n 101 --repeat 1 --threads 3 --draft-max 5 "
-                                                    "--candidates suffix,ngram,auto --json")
+                                                    "--candidates suffix,ngram,auto --json --raw "
+                                                    "--draft-ungated")
         self.assertIn("ngram,auto,suffix", measured[3])
         self.assertEqual(measured[6][-1], "<hello>")
         titles = ("some.jsonl: 2 prompts", "more.jsonl: 2 prompts", "all: 4 prompts")

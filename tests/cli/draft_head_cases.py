@@ -40,8 +40,8 @@ class DraftHeads(AuditCase):
         for arguments in (("--temperature", "0"), ("--temperature", "0.9"),
                           ("--n-best", "2", "--repetition-penalty", "1.2")):
             plain, _ = self.answer(*arguments)
-            for more in ((), ("--draft-max", "2"), ("--draft-threshold", "1"),
-                         ("--head-layers", DEPTH)):
+            for more in ((), ("--draft-ungated",), ("--draft-max", "2"),
+                         ("--draft-threshold", "1"), ("--head-layers", DEPTH)):
                 with self.subTest(arguments=arguments, more=more):
                     found, counts = self.answer("--speculate", heads, *arguments, *more)
                     self.assertEqual(found, plain)
@@ -57,7 +57,8 @@ class DraftHeads(AuditCase):
                           ("--temperature", "1", "--n-best", "2")):
             with self.subTest(arguments=arguments):
                 plain, _ = self.answer(*arguments, tokens=200)
-                found, counts = self.answer("--speculate", heads, *arguments, tokens=200)
+                found, counts = self.answer("--speculate", heads, *arguments, "--draft-ungated",
+                                            tokens=200)
                 self.assertEqual(found, plain)
                 self.assertEqual((counts["drafter"], counts["problem"]), ("eagle3", None))
                 right = 1 - counts["acceptance_histogram"][0] / counts["num_spec_steps"]
@@ -66,7 +67,8 @@ class DraftHeads(AuditCase):
     def test_threads_change_no_guess(self):
         for arguments in ((), ("--draft-tree", "8x4")):
             counts = [self.answer("--speculate", f"eagle3={SHIPPED}", "--temperature", "0",
-                                  "-t", threads, *arguments)[1] for threads in (1, 2, 3)]
+                                  "--draft-ungated", "-t", threads, *arguments)[1]
+                      for threads in (1, 2, 3)]
             for name in ("num_draft_tokens", "acceptance_histogram"):
                 with self.subTest(name, arguments=arguments):
                     self.assertEqual(counts[1][name], counts[0][name])
@@ -102,7 +104,8 @@ class DraftHeads(AuditCase):
         (self.folder / "prompts.jsonl").write_text(json.dumps(PROMPT) + "\n")
         arguments = ("bench", "speculate", MODEL, "--prompts", "prompts.jsonl", "-n", "30",
                      "--repeat", "1")
-        report = self.succeed_json(*arguments, "--candidates", f"ngram,{heads}", "--json")
+        report = self.succeed_json(*arguments, "--candidates", f"ngram,{heads}", "--json",
+                                   "--draft-ungated")
         self.assertEqual([one["name"] for one in report["candidates"]], ["ngram", heads])
         self.assertEqual([one["identical"] for one in report["candidates"]], [1, 1])
         self.assertGreater(report["candidates"][1]["counts"]["num_draft_tokens"], 0)

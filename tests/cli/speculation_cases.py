@@ -14,6 +14,9 @@ WAYS = {"greedy": ("--temperature", "0"), "sampled": ("--temperature", "0.9"),
         "stop": ("--stop", "e", "--stop", "the"), "logprobs": ("--logprobs", "3")}
 
 
+UNGATED = ("--draft-ungated",)  # what is guessed hangs on no clock
+
+
 def without_times(answer):
     for field in ("timings", "tokens_per_second", "speculation"):
         answer.pop(field, None)
@@ -30,10 +33,13 @@ class Speculation(AuditCase):
         accepted = of_trees = 0
         for name, arguments in WAYS.items():
             plain = without_times(self.answer(*arguments))
-            for kind, *tree in (("ngram",), ("suffix",), ("exit=2",), ("hispec=3",), ("auto",),
-                                ("ngram", "--draft-tree", "9x3"), ("suffix", "--draft-tree", "9x3")):
-                with self.subTest(way=name, kind=kind, tree=tree):
-                    found = self.answer("--speculate", kind, *tree, *arguments)
+            for one, *tree in (("ngram",), ("suffix",), ("exit=2",), ("hispec=3",), ("auto",),
+                                ("ngram", "--draft-tree", "9x3"), ("suffix", "--draft-tree", "9x3"),
+                                ("gated exit=2",), ("gated ngram",)):
+                with self.subTest(way=name, kind=one, tree=tree):
+                    kind = one.removeprefix("gated ")
+                    gate = UNGATED if kind == one and kind != "auto" else ()
+                    found = self.answer("--speculate", kind, *tree, *arguments, *gate)
                     counts = found["speculation"]
                     self.assertIsNone(counts["problem"])
                     accepted += counts["num_accepted_draft_tokens"]
@@ -44,7 +50,7 @@ class Speculation(AuditCase):
         self.assertGreater(of_trees, 100)  # there is room for branches
 
     def test_what_is_told(self):
-        counts = self.answer("--speculate", "suffix", "--draft-max", "3",
+        counts = self.answer("--speculate", "suffix", "--draft-max", "3", *UNGATED,
                              "--temperature", "0")["speculation"]
         self.assertEqual(counts["drafter"], "suffix")
         self.assertEqual(len(counts["acceptance_histogram"]), 4)
@@ -60,7 +66,7 @@ class Speculation(AuditCase):
         self.assertGreaterEqual(counts["draft_index_bytes"], 4 * 120)
         self.assertEqual((counts["draft_weight_bytes"], counts["draft_kv_bytes"]), (0, 0))
         result = self.succeed("generate", MODEL, "-p", PROMPT, "-n", "60", "--summary",
-                              "--speculate", "ngram", "--temperature", "0")
+                              "--speculate", "ngram", *UNGATED, "--temperature", "0")
         self.assertIn(b"guesses     ngram: ", result.stdout)
         self.assertIn(b"ms of it what was wrong\n", result.stdout)
         self.assertIn(b"MiB keys and values", result.stdout)
@@ -97,12 +103,12 @@ class Speculation(AuditCase):
         self.assertNotIn(b"draft_acceptance", self.succeed("audit", "show", "plain.vtr").stdout)
 
     def test_guesses_that_were_replaced_are_counted(self):
-        counts = self.answer("--speculate", "hispec=3")["speculation"]
+        counts = self.answer("--speculate", "hispec=3", *UNGATED)["speculation"]
         self.assertGreater(counts["num_replaced_draft_tokens"], 0)
         out = self.succeed("generate", MODEL, "-p", PROMPT, "-n", "60", "--summary",
-                           "--speculate", "hispec=3").stdout
+                           "--speculate", "hispec=3", *UNGATED).stdout
         self.assertIn(b"guesses replaced by the drafter's own check\n", out)
-        counts = self.answer("--speculate", "exit=3")["speculation"]
+        counts = self.answer("--speculate", "exit=3", *UNGATED)["speculation"]
         self.assertEqual(counts["num_replaced_draft_tokens"], 0)
 
     def test_early_exit_gives_the_same_log(self):
@@ -116,8 +122,8 @@ class Speculation(AuditCase):
 
     def log(self, name, *more):
         """A log with guesses, and what the run told of them."""
-        result = self.generate(name, "--speculate", "ngram", "--temperature", "0", "--json", *more,
-                               tokens=80)
+        result = self.generate(name, "--speculate", "ngram", *UNGATED, "--temperature", "0",
+                               "--json", *more, tokens=80)
         counts = json.loads(result.stdout)["speculation"]
         self.assertGreater(counts["num_accepted_draft_tokens"], 0)
         self.assertGreater(counts["num_discarded_tokens"], 0)
@@ -234,6 +240,20 @@ class Speculation(AuditCase):
         self.assertLess(dear["num_spec_steps"], 12)
         self.assertGreater(dear["num_paused_passes"], 40)
 
+    def test_the_gate_is_for_all_who_guess(self):
+        """A call that takes as long as many passes is made twice; without a gate always."""
+        (self.folder / "quick.json").write_text(json.dumps(
+            {"costs": [{"tokens": 1, "seconds": 1e-9}, {"tokens": 9, "seconds": 2e-9}]}))
+        costs = ("--draft-costs", "quick.json")
+        for kind in ("exit=2", "hispec=3", f"draft={MODEL}"):
+            with self.subTest(kind):
+                gated = self.answer("--speculate", kind, *costs)["speculation"]
+                self.assertLessEqual(gated["num_spec_steps"], 2)
+                self.assertGreater(gated["num_paused_passes"], 100)
+                ungated = self.answer("--speculate", kind, *UNGATED)["speculation"]
+                self.assertGreater(ungated["num_spec_steps"], 20)
+                self.assertEqual(ungated["num_paused_passes"], 0)
+
     def test_refusals(self):
         generate = ("generate", MODEL, "-p", PROMPT)
         self.fail_with(2, ["--draft-costs", "--speculate"], *generate, "--draft-costs", "x.json")
@@ -243,8 +263,12 @@ class Speculation(AuditCase):
                        "--accept", "rejection", "--draft-tree", "8x4")
         self.fail_with(2, ["--accept", "typical"], *generate, "--speculate", "suffix",
                        "--accept", "typical")
-        self.fail_with(2, ["--draft-costs", "auto"], *generate, "--speculate", "ngram",
-                       "--draft-costs", "x.json")
+        self.fail_with(2, ["--draft-costs", "--draft-ungated"], *generate, "--speculate", "ngram",
+                       "--draft-costs", "x.json", *UNGATED)
+        self.fail_with(2, ["--draft-ungated", "--speculate"], *generate, *UNGATED)
+        self.fail_with(2, ["--draft-ungated", "suffix"], *generate, "--speculate", "auto", *UNGATED)
+        self.fail_with(2, ["--draft-ungated", "--draft-threshold"], *generate, "--speculate",
+                       "ngram", *UNGATED, "--draft-threshold", "1")
         auto = (*generate, "--speculate", "auto", "--draft-costs")
         self.fail_with(2, ["none.json"], *auto, "none.json")
         for text, word in (("", "costs"), ("[]", "costs"), ('{"costs": 3}', "costs"),
@@ -283,6 +307,7 @@ class Speculation(AuditCase):
         self.assertNotIn("draft_depth", report)
         out = self.succeed(*arguments, "--candidates", "ngram").stdout.decode()
         self.assertIn("2 of 2", out)
+        self.assertIn("answers", report["candidates"][0])
         report = self.succeed_json(*arguments, "--json", "--draft-tree", "12x3")
         self.assertEqual((report["draft_max"], report["draft_depth"]), (12, 3))
         for one in report["candidates"]:
@@ -292,6 +317,47 @@ class Speculation(AuditCase):
         out = self.succeed(*arguments, "--draft-tree", "12x3").stdout.decode()
         self.assertIn("12 guesses a pass at most, on paths of 3\n", out)
         self.fail_with(2, ["--draft-tree", "3x12"], *arguments, "--draft-tree", "3x12")
+
+    def test_selection(self):
+        """Prompts are messages where the model has a template; short answers stand apart."""
+        (self.folder / "talks").mkdir()
+        for path in pathlib.Path(MODEL).iterdir():
+            (self.folder / "talks" / path.name).symlink_to(path.resolve())
+        template = "{% for message in messages %}<{{ message.content }}>{% endfor %}"
+        (self.folder / "talks" / "tokenizer_config.json").unlink(missing_ok=True)
+        (self.folder / "talks" / "tokenizer_config.json").write_text(
+            json.dumps({"chat_template": template}))
+        for name, text in (("plain", "Once upon a time"), ("put", "<Once upon a time>")):
+            (self.folder / f"{name}.jsonl").write_text(json.dumps(text) + "\n")
+        arguments = ("-n", "60", "--repeat", "2", "--candidates", "suffix", "--draft-ungated",
+                     "--json")
+
+        def counts(model, prompts, *more):
+            report = self.succeed_json("bench", "speculate", model, "--prompts", prompts, *arguments,
+                                       *more)
+            found = report["candidates"][0]
+            return [found["tokens"], found["different_tokens"],
+                    found["counts"]["acceptance_histogram"]]
+
+        message = counts("talks", "plain.jsonl")
+        self.assertEqual(message, counts("talks", "put.jsonl", "--raw"))
+        raw = counts("talks", "plain.jsonl", "--raw")
+        self.assertEqual(raw, counts(MODEL, "plain.jsonl"))
+        self.assertNotEqual(message, raw)
+        self.assertEqual(raw[0], 120)
+        select = ("bench", "speculate", MODEL, "--prompts", "plain.jsonl", "--candidates", "ngram",
+                  "--repeat", "1", "--select")
+        out = self.succeed(*select, "-n", "60").stdout.decode()
+        self.assertRegex(out, r"T = 0 .*x .*x +\d\.\d\d to \d\.\d\d  (pays|does not pay|too close)")
+        self.assertNotIn("are not counted", out)
+        out = self.succeed(*select, "-n", "15").stdout.decode()
+        self.assertEqual(out.count("too short to tell\n"), 3)
+        self.assertIn("ngram, T = 0.7: 1 of 1 answers have fewer than 16 tokens, 15 together, and "
+                      "are not counted (", out)
+        short = self.succeed_json(*select, "-n", "15", "--json")["candidates"][0]
+        self.assertEqual((short["ratio"], short["short_answers"], short["short_tokens"],
+                          short["tokens"], short["verdict"]),
+                         (None, 1, 15, 15, "too short to tell"))
 
     def test_bench_of_right_runs(self):
         texts = (PROMPT, "one two three")

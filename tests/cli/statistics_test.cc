@@ -29,6 +29,19 @@ TEST(Median, LeavesItsInputAlone) {
   EXPECT_EQ(values, copy);
 }
 
+TEST(Ratio, IsOfAllTogether) {
+  // A short answer that ran badly weighs what it took.
+  const Values plain{100, 50, 0.01}, guessed{50, 25, 0.04};
+  EXPECT_NEAR(ratio_of_sums(plain, guessed), 2, 0.01);
+  EXPECT_EQ(median(Values{2, 2, 0.25}), 2);
+  const Interval interval = bootstrap_ratio_interval(plain, guessed);
+  EXPECT_NEAR(interval.high, 2, 0.01);
+  EXPECT_LT(interval.low, interval.high);
+  EXPECT_EQ(bootstrap_ratio_interval(Values{6}, Values{4}).low, 1.5);
+  EXPECT_TRUE(std::isnan(ratio_of_sums(Values{}, Values{})));
+  EXPECT_TRUE(std::isnan(bootstrap_ratio_interval(Values{}, Values{}).low));
+}
+
 TEST(Bootstrap, SameValuesSameInterval) {
   Values values;
   std::mt19937 engine(1);

@@ -156,7 +156,7 @@ class QuantizedHeads(unittest.TestCase):
             result = subprocess.run(
                 [VITRINE, "bench", "speculate", MODEL, "--candidates", f"eagle3={heads}",
                  "--prompts", prompts, "-n", "96", "--repeat", "1", "--draft-max", "4",
-                 "--temperature", "0", "--json"], capture_output=True, text=True, check=True)
+                 "--temperature", "0", "--json", "--draft-ungated"], capture_output=True, text=True, check=True)
             found = json.loads(result.stdout)["candidates"][0]
             self.assertEqual(found["identical"], found["prompts"])
             rates.append(found["counts"]["mean_acceptance_length"])

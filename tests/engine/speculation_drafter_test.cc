@@ -66,7 +66,7 @@ TEST_F(SpeculationDrafterTest, TheGateShutsOutWhatIsAlwaysWrongAndRepeatsItself)
   const SpeculationCounts& counts = found.result.speculation;
   EXPECT_GT(counts.num_spec_steps, 3);
   EXPECT_LE(counts.num_spec_steps, 12);
-  EXPECT_EQ(counts.num_draft_tokens, counts.num_spec_steps) << "short ones, to try";
+  EXPECT_LE(counts.num_draft_tokens, 2 * counts.num_spec_steps) << "short ones, to try";
   EXPECT_GT(counts.num_paused_passes, 280);
   EXPECT_LE(wrong.calls, 12);
 
