@@ -44,6 +44,7 @@ void check(ChatArguments& arguments) {
   if (arguments.constraint.tools.is_given()) {
     arguments.chat_prompt.given_tools = arguments.constraint.tools.read().json();
   }
+  arguments.speculation.check();
   if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {
     refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");
   }
@@ -105,6 +106,7 @@ void add_chat(CLI::App& app, Command& command) {
   arguments->sampling.add_to(*chat, "default: a random one, which the closing line tells");
   arguments->chat_prompt.add_to(*chat);
   arguments->constraint.add_to(*chat);
+  arguments->speculation.add_to(*chat);
   arguments->log.add_to(*chat);
   for (const char* refused : {"--audit-stream", "--hidden-states", "--hidden-positions"}) {
     chat->get_option(refused)->group("");  // known, and refused with a reason; not in the help

@@ -10,6 +10,7 @@
 #include "length_options.h"
 #include "log_options.h"
 #include "sampling_options.h"
+#include "speculation_options.h"
 
 namespace cli {
 
@@ -19,6 +20,7 @@ struct ChatArguments {
   LengthOptions length;
   SamplingOptions sampling;
   ConstraintOptions constraint;
+  SpeculationArguments speculation;
   LogOptions log;
   ChatPromptOptions chat_prompt;
   DeviceOptions device;

@@ -61,6 +61,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   options.max_step_tokens = std::min(options.max_context, arguments.length.step_tokens);
   if (!arguments.log.path.empty()) options.max_sequences = 2;  // move_to_branch() forks
   arguments.constraint.reserve_steps(options);
+  drafter_ = arguments.speculation.reserve_steps(arguments.model, options);
   options.audit_mode = arguments.log.audit_mode();
   options.audit_level = arguments.log.audit_level();
   generation_.sampler = arguments.sampling.sampler;
@@ -70,6 +71,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   const auto ahead = ConstraintOptions::prepare(grammar_);
   engine_ = vitrine::Engine::load(arguments.model, options);
   if (session) require_fit(arguments.load, *session);
+  open_drafter();
   open_sinks();
   messages_ = first_messages();
   renew_sequence();
@@ -92,6 +94,14 @@ void Conversation::compile_constraint(const std::string& prompt) {
                                     vitrine::banned_ids(generation_.sampler), calls);
 }
 
+/// What a drafter computed of a conversation serves its next turn, too.
+void Conversation::open_drafter() {
+  generation_.speculation = arguments_.speculation.apply(*engine_, tokenizer_, drafter_);
+  if (drafter_ == nullptr || !arguments_.speculation.has_dear_texts()) return;
+  drafter_ = vitrine::keep_text(std::move(drafter_), engine_->options().max_context);
+  generation_.speculation.drafter = drafter_.get();
+}
+
 void Conversation::open_sinks() {
   if (arguments_.log.audit_mode() == vitrine::AuditMode::kNone) return;
   ring_ = std::make_unique<vitrine::SlabRing>(kChatConversationRingBytes,
@@ -103,6 +113,7 @@ void Conversation::open_sinks() {
     hashes_ = head.hashes;
     catch_interrupts(false);  // from here on there is something to finish
     head.constraint = arguments_.constraint.description(arguments_.log.hides_text());
+    head.speculation = arguments_.speculation.description();
     if (arguments_.device.strict) require_private_key("--seal", arguments_.log.seal);
     log_ = arguments_.log.open(std::move(head), 0,
                                [this](int32_t id) { return token_piece(tokenizer_, id); });
@@ -355,6 +366,8 @@ void Conversation::answer(const std::vector<int32_t>& prompt) {
   const auto computed = std::min(ids_.size(), prompt.size());
   computed_ += static_cast<int64_t>(computed - std::min(common, computed));
   reused_ += static_cast<int64_t>(common);
+  speculation_ += result.speculation;
+  if (!result.speculation.problem.empty()) output_.remark(result.speculation.problem);
   tell_end(result);
 }
 
@@ -388,9 +401,10 @@ void Conversation::finish(const std::string& reason) {
   engine_->set_audit_sink(nullptr);
   if (log_) log_->finish(reason);
   write_remark(fmt::format(
-      "{}: {} answer{}, {}; {} prompt tokens computed, {} reused; seed {}; recorder {}{}", reason,
+      "{}: {} answer{}, {}; {} prompt tokens computed, {} reused; seed {}; recorder {}{}{}", reason,
       answers_, answers_ == 1 ? "" : "s", token_speed(tokens_, steps_, decode_seconds_), computed_,
-      reused_, generation_.sampler.seed, arguments_.log.mode, arguments_.log.note(log_.get())));
+      reused_, generation_.sampler.seed, arguments_.log.mode, arguments_.log.note(log_.get()),
+      speculation_note(speculation_)));
 }
 
 }  // namespace cli

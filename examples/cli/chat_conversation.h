@@ -55,6 +55,7 @@ class Conversation {
   size_t begin_of_last_turn() const;
   /// What the answer to a prompt has to be.
   void compile_constraint(const std::string& prompt);
+  void open_drafter();
   void open_sinks();
   ChatSession read_fitting_session(const std::string& path) const;
   void take_sampler(const ChatSession& session);
@@ -90,6 +91,8 @@ class Conversation {
   std::unique_ptr<vitrine::SlabRing> ring_;
   std::optional<vitrine::TeeSink> both_;
   std::unique_ptr<vitrine::Engine> engine_;
+  std::unique_ptr<vitrine::Drafter> drafter_;  // gone before the engine, which it may guess with
+  vitrine::SpeculationCounts speculation_;     // of all answers
 
   std::optional<std::string> system_;
   Messages messages_;

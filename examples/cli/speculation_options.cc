@@ -211,6 +211,10 @@ void SpeculationArguments::add_to(CLI::App& command) {
                      "measuring it at the start");
 }
 
+bool SpeculationArguments::has_dear_texts() const {
+  return kind == kMtp || !draft_model_of(kind).empty() || !heads_of(kind).empty();
+}
+
 void SpeculationArguments::check() const {
   if (is_given() && kind != "auto") check_drafter_form(kind);
   if (!head_layers.empty() && heads_of(kind).empty()) {

@@ -21,6 +21,8 @@ struct SpeculationArguments {
   /// --draft-costs.
   void add_to(CLI::App& command);
   bool is_given() const { return kind != "off"; }
+  /// Whether the drafter computes keys and values of a text: a draft model, heads, an MTP layer.
+  bool has_dear_texts() const;
   /// Refuses options that say how to guess where nobody does.
   void check() const;
   /// LogHeader::speculation; empty where nobody guesses.

@@ -35,6 +35,14 @@ VITRINE_API std::vector<std::string> drafter_names();
 VITRINE_API std::unique_ptr<Drafter> make_drafter(std::string_view name,
                                                   const DrafterOptions& options = {});
 
+/// Makes a drafter of one that keeps a text when its answer is over, for the next turn of a
+/// conversation: it is shown only what is new, from the first token on that is another one. For
+/// drafters that compute (a draft model, heads, an MTP layer), whose texts are dear; `ngram` and
+/// `suffix` need none. One text at a time is kept, of at most `max_tokens` (a context), for answers
+/// of the same scope and GenerateOptions::cancelled; an answer beside it has one of its own.
+VITRINE_API std::unique_ptr<Drafter> keep_text(std::unique_ptr<Drafter> drafter,
+                                               int64_t max_tokens);
+
 /// States what a pass over so many tokens of one sequence costs.
 struct PassCost {
   int32_t tokens = 1;  ///< of one sequence, each with a row of logits

@@ -79,7 +79,9 @@ class DraftModel final : public Drafter {
     texts_.get(text).spelling.append(tokens);
   }
   void truncate(DraftTextId text, int64_t length) override {
-    texts_.get(text).spelling.truncate(length);
+    ModelText& cut = texts_.get(text);
+    cut.spelling.truncate(length);
+    cut.matched = std::min(cut.matched, length);  // what comes behind may be something else
   }
   void release(DraftTextId text, bool) override {
     model_.release(texts_.get(text).sequence);

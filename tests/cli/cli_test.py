@@ -14,6 +14,7 @@ import unittest
 from audit_cases import Audit  # noqa: F401
 from audit_export_cases import AuditExport  # noqa: F401
 from chat_cases import AnswerParts, Chat, GenerateChat  # noqa: F401
+from chat_speculation_cases import ChatSpeculation  # noqa: F401
 from chat_session_cases import ChatEvents, ChatSessions, ChatTurns  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
