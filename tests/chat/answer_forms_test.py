@@ -38,7 +38,7 @@ HOSTILE = {
                  "<｜tool▁sep｜>", "{\"a\": 1}", "<｜tool▁call▁end｜>"],
     "think": ["<think>", "</think>", "\n", "<", "think>"],
 }
-COUNT = 120
+COUNT = 3000 if os.environ.get("VITRINE_LONG") else 120
 CUTS = 12
 WORDS = ["It is", "7 °C", "日本 🙂", "a < b & c", "{\"a\": 1}", "line one\n\nline two", "<b>bold</b>", "- 'x'", "[1, 2]", "ß\t\"q\""]
 TEXTS = ["Zürich", "", "true", "5", "null", "a \"quoted\" & 'other' text", "two\nlines\n\n", "  blanks  ", "back\\slash \\n",

@@ -10,6 +10,7 @@ where the oracle is not installed.
 """
 
 import itertools
+import os
 import random
 import signal
 import sys
@@ -24,7 +25,7 @@ except ImportError as error:
 from lines import LinesTest
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 60
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 600 if os.environ.get("VITRINE_LONG") else 60
 LETTERS = "abC "
 
 

@@ -10,6 +10,7 @@ of them. Ends with 77 (skipped) where the oracles are not installed.
 
 import json
 import math
+import os
 import random
 import re
 import sys
@@ -28,7 +29,7 @@ except ImportError as error:
 from lines import LinesTest
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 600
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 6000 if os.environ.get("VITRINE_LONG") else 600
 
 STRINGS = ["", "a", "b", "ab", "abc", "foo", "bar", "10", "x y", "é", "\t", "\"", "\\", "aa", "😀"]
 NUMBERS = [0, 1, 2, 3, 5, 10, -1, -2, 0.5, 1.5, 2.25, -0.5, 100, 1.0]

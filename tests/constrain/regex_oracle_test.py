@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import random
 import re
 import sys
@@ -19,7 +20,7 @@ except ImportError as error:
 from lines import LinesTest
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 600
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 6000 if os.environ.get("VITRINE_LONG") else 600
 
 
 class RegexOracleTest(LinesTest):

@@ -13,6 +13,7 @@ are judged. Ends with 77 (skipped) where the oracle is not installed.
 import functools
 import itertools
 import json
+import os
 import random
 import re
 import sys
@@ -27,7 +28,7 @@ except ImportError as error:
 from lines import LinesTest
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 40
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 400 if os.environ.get("VITRINE_LONG") else 40
 LETTERS = "<a>1!"
 BEGINS = ["<a>", "<a", "<b>", "<1", "<<", "!a", "<a>a", "11", "<ab"]
 ENDS = [">", "!", "</a>", "a", "1", "", "!!"]

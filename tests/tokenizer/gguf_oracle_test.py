@@ -11,6 +11,7 @@ package is not installed.
 """
 import io
 import json
+import os
 import random
 import sys
 import tempfile
@@ -212,7 +213,7 @@ def compare_sentence_piece(name, program, path, processor, seed, adds_bos):
 
 def main():
     program = sys.argv[1]
-    oracle_test.COUNT = 5000
+    oracle_test.COUNT = 5000 if os.environ.get("VITRINE_LONG") else 1500
     total = count = 0
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "vocabulary.gguf")

@@ -43,7 +43,7 @@ from oracle_strings import strings
 from oracle_test import KIMI, LLAMA3, O200K, QWEN35, run
 
 TOKENIZE_LINES = os.path.abspath(sys.argv[1])
-COUNT = 10_000
+COUNT = 10_000 if os.environ.get("VITRINE_LONG") else 2_500
 O200K_PACKAGE, O200K_NAME = "litellm==1.80.0", "fb374d419588a4632f3f557e76b4b70aebbca790"
 O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
