@@ -18,9 +18,9 @@ namespace {
 constexpr size_t kConstrainMaxFileBytes = size_t{256} << 20;
 
 struct ConstrainArguments {
-  std::string schema, format = "assert", whitespace = "rfc", key_order = "any";
+  std::string schema, format = "assert", whitespace = "rfc", key_order = "any", integers = "any";
   std::vector<std::string> instances;
-  bool json = false, lenient = false;
+  bool json = false, lenient = false, close_objects = false;
 };
 
 vitrine::TokenTable table_of_bytes() {
@@ -68,12 +68,15 @@ ConstraintVerdict judge(const vitrine::Grammar& grammar, const std::string& text
 }
 
 int run_check(const ConstrainArguments& arguments) {
-  vitrine::SchemaOptions options;
+  // What others wrote is judged: by default every spelling counts.
+  vitrine::SchemaOptions options = vitrine::SchemaOptions::every_spelling();
   if (arguments.format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   if (arguments.whitespace == "one-line") options.whitespace = vitrine::JsonWhitespace::kOneLine;
   if (arguments.whitespace == "compact") options.whitespace = vitrine::JsonWhitespace::kCompact;
   options.lenient = arguments.lenient;
   options.key_order = key_order_of(arguments.key_order);
+  options.integers = integers_of(arguments.integers);
+  options.close_objects = arguments.close_objects;
   const std::string schema = read_text_file(arguments.schema, kConstrainMaxFileBytes);
   const auto grammar = [&] {
     try {
@@ -143,6 +146,8 @@ void add_constrain(CLI::App& app, Command& command) {
       ->check(CLI::IsMember({"rfc", "one-line", "compact"}))
       ->capture_default_str();
   add_key_order(*check, arguments->key_order);
+  add_integers(*check, arguments->integers);
+  add_close_objects(*check, arguments->close_objects);
   check->add_flag("--lenient", arguments->lenient,
                   "leave out what cannot be kept exactly, and say what that is");
   check->add_flag("--json", arguments->json, "one JSON object instead of lines");

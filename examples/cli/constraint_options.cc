@@ -79,6 +79,25 @@ void add_key_order(CLI::App& command, std::string& key_order) {
       ->capture_default_str();
 }
 
+vitrine::JsonIntegers integers_of(const std::string& name) {
+  return name == "any" ? vitrine::JsonIntegers::kAny : vitrine::JsonIntegers::kPlain;
+}
+
+void add_integers(CLI::App& command, std::string& integers) {
+  command
+      .add_option("--integers", integers,
+                  "how a number is written that the schema makes a whole one: plain (10), or any "
+                  "(10.0, too)")
+      ->check(CLI::IsMember({"plain", "any"}))
+      ->capture_default_str();
+}
+
+void add_close_objects(CLI::App& command, bool& close_objects) {
+  command.add_flag("--close-objects", close_objects,
+                   "an object whose schema lists `properties` has no others, as if it said "
+                   "\"additionalProperties\": false");
+}
+
 void ConstraintOptions::add_to(CLI::App& command) {
   tools.add_to(command);
   const OptionSection section(command, "Constraint");
@@ -109,6 +128,8 @@ void ConstraintOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"assert", "annotate"}))
       ->capture_default_str();
   add_key_order(command, key_order);
+  add_integers(command, integers);
+  add_close_objects(command, close_objects);
   command.add_flag(
       "--lenient", lenient,
       "leave out of a schema what cannot be kept exactly, with a warning that names it");
@@ -159,6 +180,8 @@ void ConstraintOptions::check() const {
        "--json-schema, --json-object, --tags, --tools or --grammar"},
       {format != "assert", is_schema, "--format", "--json-schema, --tags, --tools or --grammar"},
       {key_order != "any", is_schema, "--key-order", "--json-schema, --tags, --tools or --grammar"},
+      {integers != "plain", is_schema, "--integers", "--json-schema, --tags, --tools or --grammar"},
+      {close_objects, is_schema, "--close-objects", "--json-schema, --tags, --tools or --grammar"},
       {lenient, is_schema, "--lenient", "--json-schema, --tags, --tools or --grammar"},
       {jump_forward != "on", is_given(), "--jump-forward", "a constraint (--json-schema, …)"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
@@ -181,6 +204,8 @@ vitrine::Grammar ConstraintOptions::compile(
   vitrine::SchemaOptions options;
   options.lenient = lenient;
   options.key_order = key_order_of(key_order);
+  options.integers = integers_of(integers);
+  options.close_objects = close_objects;
   if (format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   options.whitespace = whitespace == "rfc"       ? vitrine::JsonWhitespace::kRfc
                        : whitespace == "compact" ? vitrine::JsonWhitespace::kCompact
@@ -299,6 +324,8 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
     pairs.emplace_back("whitespace", whitespace);
   if (!json_schema.empty() || !tags.empty() || !grammar.empty() || tools.is_given())
     pairs.emplace_back("key_order", key_order);
+  if (integers != "plain") pairs.emplace_back("integers", integers);
+  if (close_objects) pairs.emplace_back("close_objects", "true");
   if (lenient) pairs.emplace_back("lenient", "true");
   pairs.emplace_back("jump_forward", jump_forward);
   pairs.emplace_back("on_deadlock", on_deadlock);

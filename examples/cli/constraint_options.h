@@ -14,11 +14,11 @@ namespace cli {
 
 struct ConstraintOptions {
   std::string json_schema, regex, grammar, tags;
-  bool json_object = false, lenient = false;
+  bool json_object = false, lenient = false, close_objects = false;
   std::vector<std::string> choices;
   std::string validate_with;
   std::string whitespace = "one-line", format = "assert", key_order = "any", on_deadlock = "fail";
-  std::string jump_forward = "on";
+  std::string jump_forward = "on", integers = "plain";
   int max_retries = 0;
   ToolOptions tools;
 
@@ -59,7 +59,10 @@ struct ConstraintOptions {
 };
 
 vitrine::JsonKeyOrder key_order_of(const std::string& name);
+vitrine::JsonIntegers integers_of(const std::string& name);
 void add_key_order(CLI::App& command, std::string& key_order);
+void add_integers(CLI::App& command, std::string& integers);
+void add_close_objects(CLI::App& command, bool& close_objects);
 
 /// One line on what a constraint did; empty where there was none.
 std::string constraint_note(const vitrine::GenerateResult& result);

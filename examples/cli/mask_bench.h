@@ -22,7 +22,7 @@ vitrine::TokenTable token_table(const vitrine::Tokenizer& tokenizer);
 std::string dump_like_python(const nlohmann::ordered_json& value);
 
 struct MaskBenchOptions {
-  vitrine::SchemaOptions schema;
+  vitrine::SchemaOptions schema = vitrine::SchemaOptions::every_spelling();  // of the files' texts
   double time_limit = 60;    // seconds for one schema; beyond: a timeout
   bool shares_masks = true;  // between schemas (TokenTable::limit_shared)
   int64_t token_limit = -1;  // of an answer; -1: none, and no mask is limited

@@ -92,12 +92,36 @@ enum class JsonFormat : uint8_t {
 /// Which rules hold where a schema has no `$schema`.
 enum class SchemaDialect : uint8_t { kDraft4, kDraft6, kDraft7, kDraft2019, kDraft2020 };
 
+/// How a number is written that its schema makes a whole one: by type integer, by a `multipleOf`
+/// that is whole, or as a value of `enum` or `const`.
+enum class JsonIntegers : uint8_t {
+  kPlain,  ///< without fraction or exponent; a broken value of `enum` or `const` without idle zeros
+  kAny,    ///< with a fraction of zeros, too (`10.0`), as JSON Schema allows it
+};
+
 /// How a JSON Schema is read.
 struct SchemaOptions {
-  JsonFormat format = JsonFormat::kAssert;            ///< what `format` means
-  JsonWhitespace whitespace = JsonWhitespace::kRfc;   ///< between the parts of an answer
-  SchemaDialect dialect = SchemaDialect::kDraft2020;  ///< of a schema that names none
-  JsonKeyOrder key_order = JsonKeyOrder::kAny;        ///< of an object in an answer
+  /// Returns the options under which every spelling counts that RFC 8259 and JSON Schema allow, to
+  /// judge texts that others have written: any white space, integers with `.0`, any digits.
+  static SchemaOptions every_spelling() {
+    SchemaOptions options;
+    options.whitespace = JsonWhitespace::kRfc;
+    options.integers = JsonIntegers::kAny;
+    options.max_digits = 0;
+    return options;
+  }
+
+  JsonFormat format = JsonFormat::kAssert;               ///< what `format` means
+  JsonWhitespace whitespace = JsonWhitespace::kOneLine;  ///< between the parts of an answer
+  SchemaDialect dialect = SchemaDialect::kDraft2020;     ///< of a schema that names none
+  JsonKeyOrder key_order = JsonKeyOrder::kAny;           ///< of an object in an answer
+  JsonIntegers integers = JsonIntegers::kPlain;          ///< of a number in an answer
+  /// Digits of a number before its point, and behind it, at most; an exponent has 3 then. A schema
+  /// that names longer numbers has three more than the longest. 0: any number of digits.
+  uint32_t max_digits = 22;
+  /// True closes each object of the schema that has `properties` and no `additionalProperties`, as
+  /// if that were false; but for those within `not` and `if`.
+  bool close_objects = false;
   /// True leaves out of a schema what cannot be kept exactly, in place of refusing it, and tells it
   /// in Grammar::weakened(): an answer may then be one that the schema does not accept.
   bool lenient = false;
@@ -143,13 +167,14 @@ VITRINE_API GrammarNotation grammar_notation(std::string_view text);
 class VITRINE_API Grammar {
  public:
   /// JSON texts that a JSON Schema accepts, no key twice in one object. Numbers under minimum,
-  /// maximum, multipleOf, const, enum or type integer are written without an exponent. Throws
+  /// maximum, multipleOf, const, enum or type integer are written without an exponent, whole ones
+  /// as SchemaOptions::integers says. Throws
   /// kBadFile for a schema that is no JSON or malformed, kUnsupported for what cannot be kept
   /// exactly; the message has a JSON pointer.
   static Grammar json_schema(const TokenTable& table, std::string_view schema,
                              const SchemaOptions& options = {});
-  /// Any JSON text (RFC 8259); keys may repeat. Of the options, `whitespace` and `max_states`
-  /// count.
+  /// Any JSON text (RFC 8259); keys may repeat. Of the options, `whitespace`, `max_digits` and
+  /// `max_states` count.
   static Grammar json(const TokenTable& table, const SchemaOptions& options = {});
   /// Texts that a regular expression (ECMA-262's syntax) matches whole. Throws kInvalidArgument
   /// with the position of a mistake and of what cannot be kept (back references, lookaround in long

@@ -96,9 +96,9 @@ class VITRINE_API Constraint {
   /// The same, where a character of a JSON string that could be spelt as an escape, too, counts as
   /// forced by itself: what jump-forward writes (GenerateOptions::jump_forward).
   virtual std::string forced_text() { return forced_bytes(); }
-  /// Returns a bound: at most so many tokens finish the answer from here (the one that ends the
-  /// sequence does not count): as many as some completion has that is known. kNoTokenBound where
-  /// none is known.
+  /// Returns a bound: so many tokens finish the answer from here (the one that ends the sequence
+  /// does not count), as some completion does that is known; of an answer that has not begun and is
+  /// too long to be written out, so many it needs at least. kNoTokenBound where neither is known.
   virtual uint32_t tokens_to_finish() { return kNoTokenBound; }
   /// True of a constraint that looks for such a completion, in tokens that it allows: where it
   /// knows none and tokens are banned, a request is refused before it starts.

@@ -112,14 +112,20 @@ class ConstraintBase : public Constraint {
   }
 
   uint32_t tokens_to_finish() override {
-    return ended_ ? 0 : shared([this] { return plan().tokens; });
+    if (ended_) return 0;
+    return shared([this] {
+      if (plan().is_known() || !accepted_.empty()) return plan().tokens;
+      const uint32_t least = self().least_tokens();
+      is_long_ = least != kNoTokenBound;
+      return least;
+    });
   }
 
   bool looks_for_an_end() const override { return true; }
 
   bool keep_within(std::span<uint32_t> mask, uint32_t limit) override {
     check_mask(mask);
-    if (!ended_) {
+    if (!ended_ && !(is_long_ && is_out_of_sight(limit))) {
       whole_mask_.assign(mask.begin(), mask.end());
       shared([&] { keep_fitting_tokens(mask, limit); },
              [&] { std::copy(whole_mask_.begin(), whole_mask_.end(), mask.begin()); });
@@ -188,6 +194,13 @@ class ConstraintBase : public Constraint {
     return shared(work, [] {});
   }
 
+  /// Of what is too long for a text that is written out: the tokens of `size` bytes at least.
+  template <typename Bytes>
+  uint32_t tokens_of_size(uint64_t size, Bytes&& bytes) {
+    if (size <= kMaxFinishText || size == kNoSize) return kNoTokenBound;
+    return constrain::least_tokens(impl_of(grammar_->table), size, bytes());
+  }
+
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
 
@@ -224,6 +237,11 @@ class ConstraintBase : public Constraint {
     }
     for (size_t i = 0; i < mask.size(); ++i) mask[i] &= ends[i];
   }
+  /// The end of a long answer is not known yet, or does not come in time: then nothing is ruled
+  /// out.
+  bool is_out_of_sight(uint32_t limit) {
+    return limit > kMaxFinishText || shared([&] { return plan().tokens > limit; });
+  }
   /// A text that finishes the answer from here; followed as long as the tokens follow it.
   const constrain::Finish& plan() {
     if (!plan_) plan_ = self().finish();
@@ -257,6 +275,7 @@ class ConstraintBase : public Constraint {
   std::vector<int32_t> accepted_;
   std::vector<uint32_t> whole_mask_;
   std::optional<constrain::Finish> plan_;
+  bool is_long_ = false;  // nothing but a least size was known when it began
   // The last ones that the tokens did not follow, each with how many tokens stood before it.
   std::vector<std::pair<size_t, constrain::Finish>> left_plans_;
 };

@@ -76,7 +76,9 @@ struct ContextFree {
   struct Rule {
     std::vector<uint32_t> productions;
     bool is_nullable = false;
-    std::string text;    // a short text of it
+    bool has_text = false;
+    std::string text;    // a short text of it, where there is one that is written out
+    uint64_t least = 0;  // bytes of each of its texts, or fewer
     uint32_t named = 0;  // in `names`: itself, or the rule that it is a part of
   };
   /// JSON text under a schema; what constraints share of it.
@@ -129,6 +131,7 @@ class EarleyParser {
   bool is_complete() const { return sets_.back().is_complete; }
   /// A text that finishes the answer. `text` may be null.
   uint32_t finish(std::string* text);
+  uint32_t least_tokens();
 
   /// The bytes that step() takes.
   ByteSet taken_bytes();

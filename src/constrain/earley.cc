@@ -73,35 +73,52 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
     }
   }
   size_t total_text = 0;
+  LeastSize sizes(pool);
   while (!open.empty()) {
     const uint32_t at = open.front();
     open.pop_front();
     is_open[at] = false;
     const ContextFree::Production& production = grammar.productions[at];
     std::string text;
-    bool is_possible = true, is_nullable = true;
+    bool is_possible = true, is_nullable = true, has_text = true;
+    uint64_t least = 0;
     for (const ContextFree::Symbol& symbol : production.symbols) {
       if (symbol.is_rule) {
+        const ContextFree::Rule& part = grammar.rules[symbol.id];
         is_possible = is_possible && known[symbol.id];
-        is_nullable = is_nullable && grammar.rules[symbol.id].is_nullable;
-        text += grammar.rules[symbol.id].text;
+        is_nullable = is_nullable && part.is_nullable;
+        has_text = has_text && part.has_text;
+        least = add_sizes(least, part.least);
+        text += part.text;
       } else if ((symbol.id & kJsonPlace) != 0) {
+        const std::string& part = grammar.json[symbol.id & ~kJsonPlace]->text;
         is_nullable = false;
-        text += grammar.json[symbol.id & ~kJsonPlace]->text;
+        least = add_sizes(least, part.size());
+        text += part;
       } else {
         const Finish& finish = texts.of_state(symbol.id);
+        const uint64_t size = sizes.of_state(symbol.id);
         // A text that no token spells counts all the same: its count says so later.
-        is_possible =
-            is_possible && (finish.is_known() || !finish.text.empty() || pool.nullable(symbol.id));
+        const bool is_written =
+            finish.is_known() || !finish.text.empty() || pool.nullable(symbol.id);
+        is_possible = is_possible && (is_written || (size > kMaxEarleyText && size != kNoSize));
         is_nullable = is_nullable && pool.nullable(symbol.id);
+        has_text = has_text && is_written;
+        least = add_sizes(least, size);
         text += finish.text;
       }
-      if (!is_possible || text.size() > kMaxEarleyText) break;
+      has_text = has_text && text.size() <= kMaxEarleyText;
+      if (!has_text) text.clear();
+      if (!is_possible) break;
     }
-    if (!is_possible || text.size() > kMaxEarleyText) continue;
+    if (!is_possible) continue;
     ContextFree::Rule& rule = grammar.rules[production.rule];
-    const bool is_shorter = !known[production.rule] || text.size() < rule.text.size();
-    if (!is_shorter && (!is_nullable || rule.is_nullable)) continue;
+    const bool is_new = !known[production.rule];
+    const bool is_shorter =
+        has_text && (is_new || !rule.has_text || text.size() < rule.text.size());
+    const bool is_less = is_new || least < rule.least;
+    if (!is_shorter && !is_less && (!is_nullable || rule.is_nullable)) continue;
+    if (is_less) rule.least = least;
     if (is_shorter) {
       total_text += text.size();
       if (total_text > kMaxTexts) {
@@ -110,6 +127,7 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
                     "smaller");
       }
       rule.text = std::move(text);
+      rule.has_text = true;
     }
     rule.is_nullable = rule.is_nullable || is_nullable;
     known[production.rule] = true;
@@ -338,6 +356,7 @@ uint32_t EarleyParser::rest_of(const Item& item, std::string* text) {
   }
   for (; dot < production.symbols.size(); ++dot) {
     const ContextFree::Symbol symbol = production.symbols[dot];
+    if (symbol.is_rule && !grammar_.rules[symbol.id].has_text) return kNoBound;
     rest += symbol.is_rule                  ? grammar_.rules[symbol.id].text
             : (symbol.id & kJsonPlace) != 0 ? grammar_.json[symbol.id & ~kJsonPlace]->text
                                             : texts_.of_state(symbol.id).text;
@@ -403,6 +422,22 @@ uint32_t EarleyParser::tokens_behind(const Item& item) {
   find_all_ways();
   const uint32_t own = rest_of({item.production, item.dot + 1, item.origin, kEmptyNode}, nullptr);
   return add_bounds(own, way(item.origin, grammar_.productions[item.production].rule).tokens);
+}
+
+/// Of a whole answer.
+uint32_t EarleyParser::least_tokens() {
+  LeastSize sizes(pool_);
+  ByteSet bytes;
+  for (const ContextFree::Production& production : grammar_.productions) {
+    for (const ContextFree::Symbol& symbol : production.symbols) {
+      if (symbol.is_rule) continue;
+      const bool is_json = (symbol.id & kJsonPlace) != 0;
+      bytes = bytes | (is_json ? ByteSet::range(0, 255) : sizes.bytes_of_state(symbol.id));
+    }
+  }
+  const uint64_t size = grammar_.rules[grammar_.root].least;
+  if (size <= kMaxEarleyText) return kNoBound;
+  return constrain::least_tokens(texts_.table(), size, bytes);
 }
 
 uint32_t EarleyParser::finish(std::string* text) {

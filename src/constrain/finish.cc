@@ -9,7 +9,6 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMaxFinishText = size_t{1} << 16;
 constexpr size_t kMaxStates = 20000;  // of one search
 constexpr size_t kMaxFinishMemo = size_t{1} << 16;
 constexpr size_t kMaxVisits = 20000;  // of values, for one answer
@@ -47,11 +46,17 @@ const Finish& FinishTexts::of_state(NodeId state) {
   must_write();
   std::optional<std::string> text = state_text(state);
   Finish finish = text ? spelled(std::move(*text)) : Finish{};
-  if (!finish.is_known() && !table_.has_all_bytes) {  // the tokens may lack a byte of the shortest
+  if (!finish.is_known() && !table_.has_all_bytes &&
+      !is_too_long(state)) {  // the tokens may lack a byte of the shortest
     text = search(state, is_token_);
     if (text) finish = spelled(std::move(*text));
   }
   return states_.emplace(state, std::move(finish)).first->second;
+}
+
+/// Every text of the language is longer than one that is written out.
+bool FinishTexts::is_too_long(NodeId state) {
+  return LeastSize(pool_).of_state(state) > kMaxFinishText;
 }
 
 /// Follows the bytes after which the known bound of the rest is least.
@@ -89,7 +94,7 @@ std::optional<std::string> FinishTexts::state_text(NodeId start) {
   if (descend(start, text)) return text;
   std::array<bool, 256> all;
   all.fill(true);
-  return search(start, all);
+  return is_too_long(start) ? std::nullopt : search(start, all);
 }
 
 std::optional<std::string> FinishTexts::search(NodeId start, const std::array<bool, 256>& bytes) {
@@ -266,7 +271,7 @@ std::optional<std::string> FinishTexts::value_text(ValueId id, int depth) {
       bool is_possible = true;
       uint32_t count = array.min;
       for (const auto& contains : array.contains) {
-        if (contains.min > 0) count = std::max(count, contains.from + contains.min);
+        if (contains.min > 0) count = std::max(count, add_bounds(contains.from, contains.min));
         if (contains.max != kUnbounded) is_possible = false;
       }
       is_possible = is_possible && count <= array.max && count <= kMaxFinishText;
@@ -274,7 +279,7 @@ std::optional<std::string> FinishTexts::value_text(ValueId id, int depth) {
            ++index) {
         ValueId item = array.item(index);
         for (const auto& contains : array.contains) {
-          if (index >= contains.from && index < contains.from + contains.min) {
+          if (index >= contains.from && index < add_bounds(contains.from, contains.min)) {
             item = grammar_->conjunction(item, contains.match);
           }
         }

@@ -11,11 +11,15 @@
 #include <vector>
 
 #include "json_machine.h"
+#include "key_tokens.h"
+#include "least_size.h"
 #include "token_table.h"
 
 namespace vitrine::constrain {
 
 inline constexpr uint32_t kNoBound = Constraint::kNoTokenBound;
+/// Bytes of a completion that is written out: of a longer one nothing is known but its least size.
+inline constexpr size_t kMaxFinishText = size_t{1} << 16;
 static_assert(kNoBound == kUnbounded, "add_bounds() keeps both");
 
 /// A text and the fewest tokens that spell it; kNoBound where there is none.
@@ -30,7 +34,7 @@ class FinishTexts {
  public:
   /// `grammar`: null for a regular language.
   FinishTexts(RegexPool& pool, JsonGrammar* grammar, const TokenTable::Impl& table)
-      : pool_(pool), grammar_(grammar), table_(table) {
+      : pool_(pool), grammar_(grammar), table_(table), key_tokens_(pool, table) {
     for (size_t byte = 0; byte < 256; ++byte) is_token_[byte] = table.is_token(byte);
   }
 
@@ -58,9 +62,11 @@ class FinishTexts {
   void trim();
   Finish spelled(std::string text) const;
   const TokenTable::Impl& table() const { return table_; }
+  KeyTokens& key_tokens() { return key_tokens_; }
 
  private:
   std::optional<std::string> state_text(NodeId state);
+  bool is_too_long(NodeId state);
   /// The first of the language's texts by length, of these bytes alone.
   std::optional<std::string> search(NodeId state, const std::array<bool, 256>& bytes);
   bool descend(NodeId state, std::string& out);
@@ -69,6 +75,7 @@ class FinishTexts {
   RegexPool& pool_;
   JsonGrammar* grammar_;
   const TokenTable::Impl& table_;
+  KeyTokens key_tokens_;
   std::array<bool, 256> is_token_;
   std::unordered_map<NodeId, Finish> states_;
   std::unordered_map<ValueId, Checked> values_;

@@ -49,6 +49,12 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
 
   void fill(std::span<uint32_t> mask) { mask_.add(current_, mask); }
   constrain::Finish finish() { return finish_.of(current_); }
+  uint32_t least_tokens() {
+    JsonGrammar& grammar = *grammar_->json;
+    constrain::LeastSize sizes(grammar.pool(), &grammar);
+    return tokens_of_size(sizes.of_value(grammar.root()),
+                          [&] { return sizes.bytes_of_value(grammar.root()); });
+  }
   void limit(std::span<uint32_t> mask, uint32_t left) { limit_.keep(current_, mask, left); }
   bool complete() const { return machine_.is_complete(current_); }
   void describe(std::string_view text, ConstraintState& out) const {
@@ -158,6 +164,10 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
   }
   ByteSet next_bytes() const { return grammar_->states().row_bytes(state_); }
   constrain::Finish finish() { return grammar_->finish->of_state(state_); }
+  uint32_t least_tokens() {
+    constrain::LeastSize sizes(grammar_->states());
+    return tokens_of_size(sizes.of_state(state_), [&] { return sizes.bytes_of_state(state_); });
+  }
   void limit(std::span<uint32_t> mask, uint32_t left) {
     constrain::keep_fitting(constrain::impl_of(grammar_->table), *grammar_->terminals,
                             *grammar_->finish, grammar_->states(), state_, mask, left);
@@ -246,6 +256,7 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     if (parser_.finish(&text) == constrain::kNoBound) return {};
     return grammar_->finish->spelled(std::move(text));
   }
+  uint32_t least_tokens() { return parser_.least_tokens(); }
   void limit(std::span<uint32_t> mask, uint32_t left) {
     parser_.begin_work();
     parser_.limit(mask, left);
@@ -305,7 +316,7 @@ Grammar Grammar::json_schema(const TokenTable& table, std::string_view schema,
 
 Grammar Grammar::json(const TokenTable& table, const SchemaOptions& options) {
   auto impl = std::make_shared<Impl>(table);
-  impl->json = std::make_unique<JsonGrammar>(options.whitespace, options.max_states);
+  impl->json = std::make_unique<JsonGrammar>(options);
   return Grammar(std::move(impl));
 }
 

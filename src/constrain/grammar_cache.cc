@@ -169,11 +169,12 @@ std::string key_of(const TokenTable& table, char kind, std::string_view text,
   const auto add = [&key](uint64_t number) { key += std::to_string(number) + ' '; };
   add(reinterpret_cast<uintptr_t>(&constrain::impl_of(table)));
   // All members, by the compiler's count of them.
-  const auto& [format, whitespace, dialect, key_order, lenient, excludes, max_alternatives,
-               max_states] = schema;
+  const auto& [format, whitespace, dialect, key_order, integers, max_digits, close_objects, lenient,
+               excludes, max_alternatives, max_states] = schema;
   for (const uint64_t member :
        {uint64_t(format), uint64_t(whitespace), uint64_t(dialect), uint64_t(key_order),
-        uint64_t(lenient), uint64_t(max_alternatives), uint64_t(max_states)}) {
+        uint64_t(integers), uint64_t(max_digits), uint64_t(close_objects), uint64_t(lenient),
+        uint64_t(max_alternatives), uint64_t(max_states)}) {
     add(member);
   }
   add(excludes.size());

@@ -13,19 +13,13 @@ namespace {
 constexpr size_t kMaxValues = 100000;
 constexpr size_t kMaxGrammarDepth = 1000;
 
-NodeId plain_number(RegexPool& pool) {
-  const NodeId digits = pool.repeat(pool.bytes(ByteSet::range('0', '9')), 1, kUnbounded);
-  const NodeId fraction = pool.cat(pool.bytes(ByteSet::range('.', '.')), digits);
-  return pool.cat(pool.integer(false), pool.any_of(kEpsilonNode, fraction));
-}
-
 }  // namespace
 
 JsonGrammar::JsonGrammar(std::string_view schema, const SchemaOptions& options)
     : options_(options), pool_(options.max_states) {
-  plain_number_ = plain_number(pool_);
   texts_ = pool_.text_without(options.excludes);
   schemas_.emplace(schema, pool_, options);
+  make_numbers();
   values_.resize(2);
   values_[kNoValue].live = 0;
   values_[kNoValue].expanded = values_[kNoValue].sealed = true;
@@ -33,8 +27,10 @@ JsonGrammar::JsonGrammar(std::string_view schema, const SchemaOptions& options)
   compile_all();
 }
 
-JsonGrammar::JsonGrammar(JsonWhitespace whitespace, size_t max_states)
-    : JsonGrammar("true", SchemaOptions{.whitespace = whitespace, .max_states = max_states}) {
+JsonGrammar::JsonGrammar(const SchemaOptions& options)
+    : JsonGrammar("true", SchemaOptions{.whitespace = options.whitespace,
+                                        .max_digits = options.max_digits,
+                                        .max_states = options.max_states}) {
   keys_may_repeat_ = true;
 }
 
@@ -165,7 +161,7 @@ void JsonGrammar::seal(ValueId id) {
 
 NodeId JsonGrammar::unused_scalar(ValueId id, const std::vector<std::string>& used) {
   Scalars rest = scalars_of(values_[id].literals);
-  if (rest.number == pool_.number()) rest.number = plain_number_;
+  if (rest.written == written_number_) rest.written = written_plain_;
   std::vector<std::string> whole, broken;
   uint64_t num_texts = 0;
   for (const std::string& value : used) {
@@ -189,8 +185,8 @@ NodeId JsonGrammar::unused_scalar(ValueId id, const std::vector<std::string>& us
     rest.text = kEmptyNode;  // all are used
   }
   if (!whole.empty() || !broken.empty()) {
-    const NodeId spellings = spellings_of(pool_, std::move(whole), std::move(broken));
-    rest.number = pool_.all_of(rest.number, pool_.raw_not(spellings));
+    const NodeId spellings = spellings_of(pool_, std::move(whole), std::move(broken), kUnbounded);
+    rest.written = pool_.all_of(rest.written, pool_.raw_not(spellings));
   }
   return scalar_node(rest);
 }

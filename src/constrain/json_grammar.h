@@ -118,7 +118,7 @@ class JsonGrammar {
   /// Throws what SchemaSet does, and kUnsupported for what cannot be kept exactly.
   JsonGrammar(std::string_view schema, const SchemaOptions& options);
   /// Any JSON text, with keys that may repeat.
-  JsonGrammar(JsonWhitespace whitespace, size_t max_states);
+  explicit JsonGrammar(const SchemaOptions& options);
 
   RegexPool& pool() { return pool_; }
   JsonWhitespace whitespace() const { return options_.whitespace; }
@@ -149,7 +149,9 @@ class JsonGrammar {
  private:
   struct Scalars {
     uint8_t simple = 0;  // bits of null, false, true
-    NodeId text = 0, number = 0;
+    NodeId text = 0;
+    NodeId number = 0;  // every spelling of its numbers that has no exponent where they are bounded
+    NodeId written = 0;  // of these, the ones that an answer may have: at least one of each number
   };
   using Objects = std::vector<ObjectShape>;
   using Arrays = std::vector<ArrayShape>;
@@ -166,11 +168,13 @@ class JsonGrammar {
   // value_scalars.cc
   const Scalars& scalars(SchemaId id);
   Scalars compute_scalars(SchemaId id);
+  void add_numbers(const Schema& schema, Scalars& out);
   Scalars negate(const Scalars& x);
   Scalars unite(const Scalars& x, const Scalars& y);
   Scalars intersect(const Scalars& x, const Scalars& y);
   Scalars scalars_of(const std::vector<Literal>& literals);
   NodeId scalar_node(const Scalars& x);
+  void make_numbers();
   /// Types that a literal may have at most.
   uint8_t possible_types(Literal literal);
   /// True where nothing is valid for a reason that shows without a look at objects and arrays.
@@ -272,6 +276,9 @@ class JsonGrammar {
   std::set<ValueId> live_in_progress_;
   std::set<ValueId> containers_in_progress_;  // within has_live_container
   NodeId plain_number_ = 0;
+  // Under SchemaOptions::max_digits: any number, those without an exponent, those of a schema that
+  // asks for whole ones.
+  NodeId written_number_ = 0, written_plain_ = 0, written_integer_ = 0;
 };
 
 }  // namespace vitrine::constrain

@@ -3,7 +3,6 @@
 #include "token_bits.h"
 
 #include <algorithm>
-#include <map>
 
 namespace vitrine::constrain {
 
@@ -317,40 +316,24 @@ void JsonLimit::decide_open_key(const Config& config, uint8_t letter, KeyBounds&
 void JsonLimit::decide_patterned_key(const Config& config, const std::string& key, uint32_t left) {
   RegexPool& pool = machine_.grammar().pool();
   const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
-  std::vector<uint32_t> check = check_;
-  for (size_t i = 0; i < check.size(); ++i) check[i] &= table_.plain.whole[i] & ~apart_[i];
-  for (const int32_t id : table_.plain.escapes) {
-    check[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
-  }
-  decided_.fits = check;
   std::vector<NodeId> start = {config.state};  // what is left of the key, and of each rule
   for (const ObjectShape::Rule& rule : shape.rules) start.push_back(pool.step(rule.keys, key));
-  std::vector<std::vector<NodeId>> states(table_.max_depth + 1, start);
-  std::map<std::vector<NodeId>, bool> fits;
-  const std::vector<NodeId>* last = nullptr;
-  bool last_fits = false;
-  std::string text;
-  keep_fitting(
-      table_, decided_.fits, check,
-      [&](size_t depth, uint8_t byte) {
-        text.resize(depth);
-        text += static_cast<char>(byte);
-        for (size_t i = 0; i < start.size(); ++i) {
-          states[depth + 1][i] = pool.step(states[depth][i], byte);
-        }
-        return states[depth + 1][0] != kEmptyNode;
-      },
-      [&](size_t depth) {
-        if (last != nullptr && *last == states[depth]) return last_fits;
-        auto known = fits.find(states[depth]);
-        if (known == fits.end()) {
-          const bool is_fit = tail_bound({config}, std::string_view(text).substr(0, depth)) <= left;
-          known = fits.emplace(states[depth], is_fit).first;
-        }
-        last = &known->first;
-        return last_fits = known->second;
-      });
-  for (size_t i = 0; i < check.size(); ++i) decided_.misses[i] = check[i] & ~decided_.fits[i];
+  auto& bounds = bounds_of(patterned_keys_, config.frame->serial);
+  for (const KeyTokens::Group& group : texts_.key_tokens().from(start)) {
+    uint32_t& bound = bounds.try_emplace(group.states, kUnasked).first->second;
+    if (bound == kUnasked) {  // of a token that spells no known key
+      const auto other =
+          std::ranges::find_if(group.ids, [this](int32_t id) { return !has_bit(apart_, id); });
+      if (other == group.ids.end()) continue;
+      bound = tail_bound({config}, table_.bytes[static_cast<size_t>(*other)]);
+    }
+    if (bound <= left) set(group.ids, true);
+  }
+  decided_.misses = table_.plain.whole;
+  take_out(decided_.misses, decided_.fits);
+  for (const int32_t id : table_.plain.escapes) {
+    decided_.misses[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
+  }
 }
 
 // ---- one by one ---------------------------------------------------------------------------------

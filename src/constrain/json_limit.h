@@ -77,6 +77,8 @@ class JsonLimit {
   std::vector<JsonMachine::Mark> marks_;
   std::unordered_map<uint64_t, TailBounds> strings_;  // by the frame's serial
   std::unordered_map<uint64_t, KeyBounds> keys_;      // by the frame's serial and its rules
+  // By the frame's serial, then by what is left of the key and of each rule.
+  std::unordered_map<uint64_t, std::map<std::vector<NodeId>, uint32_t>> patterned_keys_;
 };
 
 }  // namespace vitrine::constrain

@@ -25,27 +25,7 @@ RegexPool::RegexPool(size_t max_nodes) : max_nodes_(max_nodes) {
   const CodeRange ranges[] = {{0, 0xD7FF}, {0xE000, kMaxCodePoint}};
   any_char_ = characters(ranges);
   any_text_ = repeat(any_char_, 0, kUnbounded);
-  const auto set = [&](std::string_view members) {
-    ByteSet out;
-    for (char member : members) out.add(static_cast<uint8_t>(member));
-    return bytes(out);
-  };
-  const NodeId digits = repeat(bytes(ByteSet::range('0', '9')), 1, kUnbounded);
-  const NodeId exponent = cat(set("eE"), cat(any_of(kEpsilonNode, set("+-")), digits));
-  const NodeId fraction = cat(set("."), digits);
-  number_ =
-      cat(integer(false), cat(any_of(kEpsilonNode, fraction), any_of(kEpsilonNode, exponent)));
-}
-
-NodeId RegexPool::integer(bool allow_zeros) {
-  const NodeId minus = any_of(kEpsilonNode, bytes(ByteSet::range('-', '-')));
-  const NodeId zero = bytes(ByteSet::range('0', '0'));
-  const NodeId digits =
-      cat(bytes(ByteSet::range('1', '9')), repeat(bytes(ByteSet::range('0', '9')), 0, kUnbounded));
-  const NodeId whole = cat(minus, any_of(zero, digits));
-  if (!allow_zeros) return whole;
-  const NodeId zeros = cat(bytes(ByteSet::range('.', '.')), repeat(zero, 1, kUnbounded));
-  return cat(whole, any_of(kEpsilonNode, zeros));
+  number_ = number({});
 }
 
 NodeId RegexPool::intern(Node node) {

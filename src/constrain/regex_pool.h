@@ -59,6 +59,11 @@ struct Node {
   uint32_t a = 0, b = 0, low = 0, high = 0;
 };
 
+/// How many digits the parts of a number may have.
+struct NumberDigits {
+  uint32_t integer = kUnbounded, fraction = kUnbounded, exponent = kUnbounded;
+};
+
 /// Not thread-safe, but for what SharedStates lets threads do.
 class RegexPool {
  public:
@@ -118,9 +123,13 @@ class RegexPool {
   NodeId text_without(std::vector<std::string> texts);
   /// Texts (valid UTF-8) that are not in `member`.
   NodeId text_complement(NodeId member);
-  /// JSON numbers; those without a fraction (or with one of zeros, where `allow_zeros`).
+  /// JSON numbers of any number of digits.
   NodeId number() const { return number_; }
-  NodeId integer(bool allow_zeros);
+  /// JSON numbers of so many digits; those without an exponent; of these, those without a fraction
+  /// (or with one of zeros, where `allow_zeros`).
+  NodeId number(const NumberDigits& digits);
+  NodeId plain_number(const NumberDigits& digits = {});
+  NodeId integer(bool allow_zeros, const NumberDigits& digits = {});
 
   /// 256 entries: where each byte leads; kEmptyNode where no string of the language goes on so.
   const uint32_t* row(NodeId id) {

@@ -35,16 +35,22 @@ void unsupported(const std::string& pointer, const std::string& what) {
 }
 
 NodeId spellings_of(RegexPool& pool, std::vector<std::string> whole,
-                    std::vector<std::string> broken) {
+                    std::vector<std::string> broken, uint32_t max_zeros) {
+  if (max_zeros == 0) {
+    whole.insert(whole.end(), std::make_move_iterator(broken.begin()),
+                 std::make_move_iterator(broken.end()));
+    return pool.literals(std::move(whole));
+  }
   const NodeId zero = pool.bytes(ByteSet::range('0', '0'));
   const NodeId zeros =
-      pool.cat(pool.bytes(ByteSet::range('.', '.')), pool.repeat(zero, 1, kUnbounded));
+      pool.cat(pool.bytes(ByteSet::range('.', '.')), pool.repeat(zero, 1, max_zeros));
   return pool.any_of(pool.cat(pool.literals(std::move(whole)), pool.any_of(kEpsilonNode, zeros)),
-                     pool.cat(pool.literals(std::move(broken)), pool.repeat(zero, 0, kUnbounded)));
+                     pool.cat(pool.literals(std::move(broken)), pool.repeat(zero, 0, max_zeros)));
 }
 
 SchemaSet::SchemaSet(std::string_view text, RegexPool& pool, const SchemaOptions& options)
     : document_(parse_json(text)), pool_(pool), options_(options) {
+  if (options.close_objects) close_objects(document_);
   schemas_.emplace_back();
   schemas_.back().trivial = true;
   schemas_.emplace_back();
@@ -212,6 +218,7 @@ void SchemaSet::load_scalars(Schema& schema, const JsonValue& json) {
     NumberBound out;
     out.op = flag && flag->type == JsonValue::kTrue ? strict_op : op;
     out.value = *decimal;
+    note(*decimal);
     schema.bounds.push_back(out);
   };
   bound("minimum", NumberBound::kAtLeast, "exclusiveMinimum", NumberBound::kAbove);
@@ -226,6 +233,7 @@ void SchemaSet::load_scalars(Schema& schema, const JsonValue& json) {
     }
     const auto step = multiple_of(*decimal);
     if (!step) unsupported(schema.pointer + "/multipleOf", "it has too many digits");
+    note(*decimal);
     schema.bounds.push_back(*step);
   }
   load_text(schema, json);
@@ -236,6 +244,19 @@ void SchemaSet::load_scalars(Schema& schema, const JsonValue& json) {
     load_values(schema, values);
   }
   if (const JsonValue* value = json.find("const")) load_values(schema, {value});
+}
+
+void SchemaSet::note(const Decimal& number) {
+  longest_.integer = std::max(longest_.integer, static_cast<uint32_t>(number.integer.size()));
+  longest_.fraction = std::max(longest_.fraction, static_cast<uint32_t>(number.fraction.size()));
+}
+
+NumberDigits SchemaSet::digits() const {
+  constexpr uint32_t kMore = 3, kExponent = 3;  // between two numbers lie those of more digits
+  const uint32_t most = options_.max_digits;
+  if (most == 0) return {};
+  return {std::max(most, longest_.integer + kMore), std::max(most, longest_.fraction + kMore),
+          kExponent};
 }
 
 NodeId SchemaSet::pattern(const std::string& text, const std::string& pointer) {
@@ -279,6 +300,7 @@ void SchemaSet::load_values(Schema& schema, const std::vector<const JsonValue*>&
   scalars.types = 0;
   scalars.has_text = scalars.has_numbers = true;
   std::vector<std::string> texts, whole, broken;
+  std::string zero;  // another spelling of it
   std::vector<const JsonValue*> composite;
   for (const JsonValue* value : values) {
     switch (value->type) {
@@ -293,21 +315,30 @@ void SchemaSet::load_values(Schema& schema, const std::vector<const JsonValue*>&
         const auto decimal = parse_decimal(value->text);
         if (!decimal) unsupported(schema.pointer, "a number of more than 1000 digits");
         scalars.types |= kNumberBit;
-        if (decimal->is_zero()) whole.push_back("-0");
+        note(*decimal);
         (decimal->fraction.empty() ? whole : broken).push_back(decimal->text());
+        if (decimal->is_zero()) zero = "-0";
         break;
       }
       default: composite.push_back(value);
     }
   }
   scalars.text = pool_.literals(std::move(texts));
-  scalars.numbers = spellings_of(pool_, std::move(whole), std::move(broken));
+  const bool is_plain = options_.integers == JsonIntegers::kPlain;
+  const uint32_t max_zeros = options_.max_digits == 0 ? kUnbounded : options_.max_digits;
+  if (is_plain) scalars.written_numbers = spellings_of(pool_, whole, broken, 0);
+  if (!zero.empty()) whole.push_back(zero);
+  scalars.numbers = spellings_of(pool_, whole, broken, kUnbounded);
+  if (!is_plain) scalars.written_numbers = spellings_of(pool_, whole, broken, max_zeros);
   scalars.pointer = schema.pointer;
   if (composite.empty()) {
     schema.types &= scalars.types;
     schema.text = schema.has_text ? pool_.all_of(schema.text, scalars.text) : scalars.text;
     schema.numbers =
         schema.has_numbers ? pool_.all_of(schema.numbers, scalars.numbers) : scalars.numbers;
+    schema.written_numbers = schema.has_numbers
+                                 ? pool_.all_of(schema.written_numbers, scalars.written_numbers)
+                                 : scalars.written_numbers;
     schema.has_text = schema.has_numbers = true;
     return;
   }

@@ -44,7 +44,8 @@ struct Schema {
   NodeId text = 0;  // string content; set where has_text
   bool has_text = false;
   std::vector<NumberBound> bounds;
-  NodeId numbers = 0;  // a set of numbers; set where has_numbers
+  // A set of numbers, and how they may be written; set where has_numbers.
+  NodeId numbers = 0, written_numbers = 0;
   bool has_numbers = false;
 
   std::vector<std::pair<std::string, SchemaId>> properties;  // sorted by name
@@ -81,6 +82,9 @@ class SchemaSet {
   const Schema& operator[](SchemaId id) const { return schemas_[id]; }
   SchemaId root() const { return root_; }
   size_t size() const { return schemas_.size(); }
+  /// Digits that numbers may have: SchemaOptions::max_digits, and more where the document names
+  /// longer ones.
+  NumberDigits digits() const;
   /// A schema that holds where one of these does. Made once.
   SchemaId any_of(std::vector<SchemaId> ids);
   /// Where a schema stands in the document, for SchemaOptions::key_order.
@@ -120,6 +124,7 @@ class SchemaSet {
   void collect_ids(const JsonValue& json, const std::string& pointer, const std::string& outer,
                    SchemaDialect dialect);
   void number_places();
+  void note(const Decimal& number);
   NodeId pattern(const std::string& text, const std::string& pointer);
 
   JsonValue document_;
@@ -144,12 +149,16 @@ class SchemaSet {
   std::map<std::vector<SchemaId>, SchemaId> choices_;
   std::unordered_map<const JsonValue*, uint32_t> positions_;
   SchemaId root_ = kTrueSchema;
+  NumberDigits longest_ = {0, 0, 0};  // of the numbers that the document names
 };
 
 /// Every spelling without an exponent of numbers given as Decimal::text spells them: those without
-/// and those with a fraction.
+/// and those with a fraction, behind which so many zeros may stand.
 NodeId spellings_of(RegexPool& pool, std::vector<std::string> whole,
-                    std::vector<std::string> broken);
+                    std::vector<std::string> broken, uint32_t max_zeros);
+
+/// Closes the objects of a schema (SchemaOptions::close_objects).
+void close_objects(JsonValue& schema);
 
 /// A URI reference resolved against a base (RFC 3986, section 5.2); the fragment is kept.
 std::string resolve_uri(std::string_view base, std::string_view reference);

@@ -16,8 +16,9 @@ uint32_t read_count(const JsonValue& json, const char* key, const std::string& p
   if (!decimal || decimal->negative || !decimal->fraction.empty()) {
     malformed(pointer + "/" + key, "expected a whole number from 0");
   }
-  if (decimal->integer.size() > 9) return 1U << 31;
-  return static_cast<uint32_t>(std::stoul(decimal->integer));
+  constexpr uint64_t kMaxCount = 4'000'000'000;
+  if (decimal->integer.size() > 10) return kMaxCount;
+  return static_cast<uint32_t>(std::min<uint64_t>(kMaxCount, std::stoull(decimal->integer)));
 }
 
 void SchemaSet::load_object(Schema& schema, const JsonValue& json, const Context& at) {

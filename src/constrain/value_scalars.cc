@@ -15,9 +15,12 @@ constexpr uint8_t kSimpleBits = kNullBit | kFalseBit | kTrueBit;
 }  // namespace
 
 JsonGrammar::Scalars JsonGrammar::unite(const Scalars& x, const Scalars& y) {
-  NodeId number = pool_.any_of(x.number, y.number);
-  if (x.number == pool_.number() || y.number == pool_.number()) number = pool_.number();
-  return {static_cast<uint8_t>(x.simple | y.simple), pool_.any_of(x.text, y.text), number};
+  const auto either = [&](NodeId a, NodeId b, NodeId all) {
+    return a == all || b == all ? all : pool_.any_of(a, b);
+  };
+  return {static_cast<uint8_t>(x.simple | y.simple), pool_.any_of(x.text, y.text),
+          either(x.number, y.number, pool_.number()),
+          either(x.written, y.written, written_number_)};
 }
 
 JsonGrammar::Scalars JsonGrammar::intersect(const Scalars& x, const Scalars& y) {
@@ -25,7 +28,7 @@ JsonGrammar::Scalars JsonGrammar::intersect(const Scalars& x, const Scalars& y) 
     return a == all ? b : b == all ? a : pool_.all_of(a, b);
   };
   return {static_cast<uint8_t>(x.simple & y.simple), both(x.text, y.text, pool_.any_text()),
-          both(x.number, y.number, pool_.number())};
+          both(x.number, y.number, pool_.number()), both(x.written, y.written, written_number_)};
 }
 
 JsonGrammar::Scalars JsonGrammar::negate(const Scalars& x) {
@@ -34,11 +37,48 @@ JsonGrammar::Scalars JsonGrammar::negate(const Scalars& x) {
   out.text = pool_.text_complement(x.text);
   if (x.number == kEmptyNode) {
     out.number = pool_.number();
+    out.written = written_number_;
   } else if (x.number != pool_.number()) {
     // Bounded numbers have no exponent, and neither has what they leave.
     out.number = pool_.all_of(plain_number_, pool_.raw_not(x.number));
+    out.written = pool_.all_of(written_plain_, pool_.raw_not(x.number));
   }
   return out;
+}
+
+void JsonGrammar::make_numbers() {
+  const NumberDigits digits = schemas_->digits();
+  plain_number_ = pool_.plain_number();
+  written_number_ = pool_.number(digits);
+  written_plain_ = pool_.plain_number(digits);
+  written_integer_ = pool_.integer(options_.integers == JsonIntegers::kAny, digits);
+}
+
+void JsonGrammar::add_numbers(const Schema& schema, Scalars& out) {
+  std::vector<NodeId> parts, written;
+  if (schema.integers_only) {
+    parts.push_back(pool_.integer(!schema.exact_integers));
+    written.push_back(schema.exact_integers ? pool_.integer(false, schemas_->digits())
+                                            : written_integer_);
+  }
+  if (schema.has_numbers) {
+    parts.push_back(schema.numbers);
+    written.push_back(schema.written_numbers);
+  }
+  if (parts.empty() && !schema.bounds.empty()) {
+    const bool is_whole = options_.integers == JsonIntegers::kPlain &&
+                          std::ranges::any_of(schema.bounds, [](const NumberBound& bound) {
+                            return bound.op == NumberBound::kMultipleOf && bound.scale == 0;
+                          });
+    parts.push_back(plain_number_);
+    written.push_back(is_whole ? written_integer_ : written_plain_);
+  }
+  for (const NumberBound& bound : schema.bounds) {
+    parts.push_back(pool_.number_bound(bound));
+    written.push_back(parts.back());
+  }
+  out.number = parts.empty() ? pool_.number() : pool_.all_of(std::move(parts));
+  out.written = written.empty() ? written_number_ : pool_.all_of(std::move(written));
 }
 
 const JsonGrammar::Scalars& JsonGrammar::scalars(SchemaId id) {
@@ -63,14 +103,7 @@ JsonGrammar::Scalars JsonGrammar::compute_scalars(SchemaId id) {
   Scalars out;
   out.simple = schema.types & kSimpleBits;
   if (schema.types & kStringBit) out.text = schema.has_text ? schema.text : pool_.any_text();
-  if (schema.types & kNumberBit) {
-    std::vector<NodeId> parts;
-    if (schema.integers_only) parts.push_back(pool_.integer(!schema.exact_integers));
-    if (schema.has_numbers) parts.push_back(schema.numbers);
-    if (parts.empty() && !schema.bounds.empty()) parts.push_back(plain_number_);
-    for (const NumberBound& bound : schema.bounds) parts.push_back(pool_.number_bound(bound));
-    out.number = parts.empty() ? pool_.number() : pool_.all_of(std::move(parts));
-  }
+  if (schema.types & kNumberBit) add_numbers(schema, out);
   if (schema.reference != kNoSchema) out = intersect(out, scalars(schema.reference));
   if (schema.dynamic_reference != kNoSchema) {
     out = intersect(out, scalars(schema.dynamic_reference));
@@ -94,7 +127,7 @@ JsonGrammar::Scalars JsonGrammar::compute_scalars(SchemaId id) {
       const Scalars next = scalars(other);
       Scalars again = intersect(once, next);
       if (!pool_.is_live(again.text)) again.text = kEmptyNode;
-      if (!pool_.is_live(again.number)) again.number = kEmptyNode;
+      if (!pool_.is_live(again.number)) again.number = again.written = kEmptyNode;
       twice = unite(twice, again);
       once = unite(once, next);
     }
@@ -104,7 +137,7 @@ JsonGrammar::Scalars JsonGrammar::compute_scalars(SchemaId id) {
 }
 
 JsonGrammar::Scalars JsonGrammar::scalars_of(const std::vector<Literal>& literals) {
-  Scalars out{kSimpleBits, texts_, pool_.number()};
+  Scalars out{kSimpleBits, texts_, pool_.number(), written_number_};
   for (Literal literal : literals) {
     const Scalars x = scalars(literal / 2);
     out = intersect(out, literal & 1 ? negate(x) : x);
@@ -118,7 +151,7 @@ NodeId JsonGrammar::scalar_node(const Scalars& x) {
   if (x.simple & kFalseBit) words.push_back("false");
   if (x.simple & kTrueBit) words.push_back("true");
   std::vector<NodeId> parts = {pool_.literals(std::move(words))};
-  if (pool_.is_live(x.number)) parts.push_back(x.number);
+  if (pool_.is_live(x.written)) parts.push_back(x.written);
   if (pool_.is_live(x.text)) {
     const NodeId content = pool_.without_idle_lengths(x.text);
     parts.push_back(pool_.cat(pool_.bytes(ByteSet::range('"', '"')), pool_.json_body(content)));

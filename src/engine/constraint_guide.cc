@@ -44,8 +44,8 @@ ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
   has_bound_ = needed != Constraint::kNoTokenBound;
   if (has_bound_ && needed > room) {
     throw Error(ErrorKind::kInvalidArgument,
-                "an answer under this constraint is known to fit into " + std::to_string(needed) +
-                    " tokens, but there is room for " + std::to_string(room) +
+                "an answer under this constraint needs " + std::to_string(needed) +
+                    " tokens as far as is known, but there is room for " + std::to_string(room) +
                     "; raise the limit of new tokens (-n) or the context");
   }
   if (!has_bound_ && !banned_.empty() && constraint.looks_for_an_end()) {

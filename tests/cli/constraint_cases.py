@@ -152,6 +152,31 @@ class Constraint(CliTest):
         self.fail_with(2, ["--key-order", "--json-schema"], "generate", MODEL, "-p", PROMPT, "--regex",
                        "a", "--key-order", "schema")
 
+    def test_whole_numbers_and_closed_objects(self):
+        schema = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 1})
+        for seed in range(4):
+            text = self.generate("--json-schema", schema, "-n", "30", "--temperature", "2", "--seed", seed,
+                                 "--close-objects")["text"]
+            self.assertEqual(list(json.loads(text)), ["a"])
+            self.assertIsInstance(json.loads(text)["a"], int)
+        (self.folder / "whole.json").write_text(schema)
+        (self.folder / "broken.json").write_text('{"a": 1.0,\n "b": 2}')
+        check = ("constrain", "check", "whole.json", "--instance", "broken.json")
+        self.succeed(*check)
+        self.assertEqual(self.run_tool(*check, "--integers", "plain").returncode, 1)
+        self.assertEqual(self.run_tool(*check, "--close-objects").returncode, 1)
+        for option in (["--integers", "any"], ["--close-objects"]):
+            self.fail_with(2, [option[0], "--json-schema"], "generate", MODEL, "-p", PROMPT, "--regex", "a",
+                           *option)
+
+    def test_what_cannot_end_within_the_room_is_refused(self):
+        run = ("generate", MODEL, "-p", PROMPT, "-n", "40")
+        for constraint in (["--regex", "(a{1000}){1000}"],
+                           ["--json-schema", '{"type": "string", "minLength": 70000}'],
+                           ["--json-schema", '{"type": "array", "minItems": 1000000000}'],
+                           ["--grammar", 'root ::= (("a"{1000}){1000})']):
+            self.fail_with(2, ["tokens", "room for 40", "-n"], *run, *constraint)
+
     def test_what_contradicts_itself_or_does_not_parse(self):
         run = ("generate", MODEL, "-p", PROMPT)
         self.fail_with(2, ["--json-object", "--regex", "contradict"], *run, "--json-object",
@@ -178,7 +203,7 @@ class Constraint(CliTest):
         self.fail_with(2, ["tags.json", "#/tags/0", "content"], *run, "--tags", "tags.json")
         self.fail_with(2, ["--grammar", "--tags"], *run, "--tags", "tags.json", "--grammar",
                        "words.gbnf")
-        self.fail_with(2, ["known to fit into", "room for 3", "-n"], *run, "--json-schema",
+        self.fail_with(2, ["tokens as far as is known", "room for 3", "-n"], *run, "--json-schema",
                        "schema.json", "-n", "3")
 
     def test_several_answers_and_stop_strings(self):

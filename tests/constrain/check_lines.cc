@@ -2,7 +2,8 @@
 // check_lines: constraints for the Python oracles. One JSON object a line in, one out.
 //
 //   {"schema": S | "regex": R | "lark": G | "tags": T | "json": true, "format": "annotate",
-//    "dialect": "draft7", "key_order": "schema", "lenient": true,
+//    "dialect": "draft7", "key_order": "schema", "lenient": true, "answers": true,
+//    "integers": "any", "close_objects": true,
 //    "texts": [hex, …], "masks": true, "walks": 5, "seed": 1}
 //   {"verdicts": [true, …], "walked": [hex, …], "weakened": [pointer, …]} or {"refused": message},
 //   {"wrong": message} where masks and accept() disagree
@@ -175,7 +176,12 @@ std::optional<std::string> walk(const Grammar& grammar, const TokenTable& table,
 }
 
 json answer(const TokenTable& table, const json& request) {
-  SchemaOptions options;
+  GrammarOptions grammar_options;
+  SchemaOptions& options = grammar_options.schema;
+  // Verdicts are about every spelling, but where a request is about what an answer may have.
+  if (!request.value("answers", false)) options = SchemaOptions::every_spelling();
+  if (request.value("integers", "") == "any") options.integers = JsonIntegers::kAny;
+  options.close_objects = request.value("close_objects", false);
   if (request.value("format", "") == "annotate") options.format = JsonFormat::kAnnotate;
   if (request.value("dialect", "") == "draft7") options.dialect = SchemaDialect::kDraft7;
   if (request.value("key_order", "") == "schema") options.key_order = JsonKeyOrder::kSchema;
@@ -183,10 +189,11 @@ json answer(const TokenTable& table, const json& request) {
   json out;
   try {
     const Grammar grammar =
-        request.contains("regex")  ? Grammar::regex(table, request["regex"].get<std::string>())
-        : request.contains("lark") ? Grammar::lark(table, request["lark"].get<std::string>())
-        : request.contains("tags") ? Grammar::tags(table, request["tags"].dump())
-        : request.contains("json") ? Grammar::json(table)
+        request.contains("regex") ? Grammar::regex(table, request["regex"].get<std::string>())
+        : request.contains("lark")
+            ? Grammar::lark(table, request["lark"].get<std::string>(), grammar_options)
+        : request.contains("tags") ? Grammar::tags(table, request["tags"].dump(), grammar_options)
+        : request.contains("json") ? Grammar::json(table, options)
                                    : Grammar::json_schema(table, request["schema"].dump(), options);
     out["weakened"] = json::array();
     for (const Weakening& dropped : grammar.weakened()) out["weakened"].push_back(dropped.pointer);

@@ -40,7 +40,8 @@ TEST(State, APlaceInJsonHasItsPointerAndWhatIsLacking) {
     "properties": {"na/me": {"enum": ["left", "right"]},
                    "items": {"type": "array", "minItems": 3,
                              "items": {"type": "object", "properties": {"id": {"type": "string",
-                                                                     "pattern": "^[a-c]{2}x$"}}}}}})");
+                                                                     "pattern": "^[a-c]{2}x$"}}}}}})",
+                                               SchemaOptions::every_spelling());
   ConstraintState state = state_behind(grammar, "");
   EXPECT_EQ(state.num_bytes, 0);
   EXPECT_TRUE(has(state.readings, "at '': before a value"));

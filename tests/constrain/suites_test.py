@@ -26,6 +26,8 @@ WHOLE = {"unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains",
          "dependentSchemas", "anchor"}
 # Formats that are not asserted, and details of others that are not kept (docs/constraints.md).
 NOT_ASSERTED = {"idn-hostname", "unknown"}
+# Valid instances that an answer is not written as.
+SPELLINGS = json.loads((DATA / "known_spelling_differences.json").read_text())
 KNOWN_DIFFERENCES = json.loads((DATA / "known_format_differences.json").read_text())
 
 
@@ -37,12 +39,12 @@ DEEP = {"n_structure_100000_opening_arrays.json": b"[" * 100000,
 class SuiteTest(LinesTest):
     maxDiff = None
 
-    def run_groups(self, draft, path, format_mode):
+    def run_groups(self, draft, path, format_mode, **options):
         wrong, refused, right = [], collections.Counter(), 0
         for group in json.loads(path.read_text()):
             texts = [json.dumps(test["data"]) for test in group["tests"]]
             answer = self.lines.ask(texts, schema=group["schema"], format=format_mode,
-                                    dialect="draft7" if draft == "draft7" else "")
+                                    dialect="draft7" if draft == "draft7" else "", **options)
             if "refused" in answer:
                 refused[answer["refused"]] += 1
                 valid = [test for test in group["tests"] if test["valid"]]
@@ -77,6 +79,19 @@ class SuiteTest(LinesTest):
 
     def test_7(self):
         self.check_draft("draft7")
+
+    def test_answers(self):
+        """What an answer may have under the options of a host that says nothing: all that the suites
+        accept but for the spellings that are named, and nothing that they refuse. With `integers` at
+        "any" only numbers of more digits are left."""
+        for options, known in (({}, SPELLINGS["plain"]), ({"integers": "any"}, SPELLINGS["any"])):
+            differences = []
+            for draft in ("draft2020-12", "draft7"):
+                for path in sorted((DATA / draft).glob("*.json")):
+                    wrong, _, _ = self.run_groups(draft, path, "annotate", answers=True, **options)
+                    self.assertEqual([what for what in wrong if what[2] is not False], [])
+                    differences += [f"{draft}/{path.stem}: {group}: {test}" for group, test, _ in wrong]
+            self.assertEqual(sorted(differences), sorted(known))
 
     def test_formats(self):
         right, differences = 0, []

@@ -280,5 +280,48 @@ TEST(TokenLimit, RollbacksAndForksForgetNoCompletion) {
   }
 }
 
+/// Of answers that are too long to be written out, what they need at least is known before they
+/// begin; the byte table's longest tokens are one byte, so that bytes are tokens.
+TEST(TokenLimit, KnowsHowLargeALongAnswerIs) {
+  const TokenTable table = test::byte_table();
+  const auto needed = [](const Grammar& grammar) { return grammar.start()->tokens_to_finish(); };
+  const auto of_schema = [&](const std::string& schema) {
+    return needed(Grammar::json_schema(table, schema));
+  };
+  EXPECT_EQ(needed(Grammar::regex(table, "(a{1000}){1000}")), 1'000'000u);
+  EXPECT_EQ(needed(Grammar::regex(table, "((a{1000}){1000}){1000}|(b{1000}){70}")), 70'000u);
+  EXPECT_EQ(needed(Grammar::regex(table, "((ab{1000}){1000}){1000}")), 1'001'000'000u);
+  EXPECT_EQ(needed(Grammar::regex(table, "((a{1000}){1000}){1000}((a{1000}){1000}){9000}")),
+            Constraint::kNoTokenBound - 1);  // 10^10, and more than that
+  EXPECT_EQ(of_schema(R"({"type":"string","minLength":70000})"), 70'002u);
+  EXPECT_EQ(of_schema(R"({"type":"string","minLength":70000,"pattern":"^[a-z]*$"})"), 70'002u);
+  EXPECT_EQ(of_schema(R"({"type":"array","minItems":1000000000})"), 2'000'000'001u);
+  EXPECT_EQ(of_schema(R"({"type":"object","minProperties":100000})"), 500'001u);
+  EXPECT_EQ(of_schema(R"({"type":"object","required":["a"],"properties":{"a":
+      {"type":"string","minLength":3000000000}}})"),
+            3'000'000'008u);
+  EXPECT_EQ(needed(Grammar::gbnf(table, "root ::= ((\"a\"{1000}){1000}){10}")), 10'000'000u);
+  EXPECT_EQ(needed(Grammar::gbnf(table,
+                                 "root ::= \"(\" root \")\" | b b\n"
+                                 "b ::= (\"a\"{1000}){1000}")),
+            2'000'000u);
+  // Of tokens of three letters as many are needed as fit, of others more.
+  const TokenTable three = test::byte_table({"aaa", "xyxyxy"});
+  EXPECT_EQ(needed(Grammar::regex(three, "(a{1000}){1000}")), 333'334u);
+}
+
+TEST(TokenLimit, RulesOutNothingBeforeALongAnswersEndIsInSight) {
+  const TokenTable table = test::byte_table();
+  const auto constraint = Grammar::regex(table, "(a{1000}){65}a{540}b?").start();
+  ASSERT_EQ(constraint->tokens_to_finish(), 65'540u);
+  std::vector<uint32_t> mask(table.mask_words());
+  for (uint32_t left = 65'540; left > 65'530; --left) {
+    constraint->allowed_tokens(mask);
+    EXPECT_TRUE(constraint->keep_within(mask, left));
+    EXPECT_TRUE(constraint->accept(1 + 'a'));
+  }
+  EXPECT_EQ(constraint->tokens_to_finish(), 65'530u);
+}
+
 }  // namespace
 }  // namespace vitrine
