@@ -11,6 +11,7 @@
 
 #include "bench.h"
 #include "bench_tests.h"
+#include "lora_options.h"
 #include "statistics.h"
 
 namespace cli {
@@ -353,6 +354,7 @@ void add_bench_generate(CLI::App& bench, Command& command) {
       ->check(CLI::IsMember({"none", "deferred"}))
       ->capture_default_str();
   generate->add_flag("--json", arguments->json, "one JSON object instead of a table");
+  add_lora(*generate, arguments->device.lora);
   arguments->device.add_to(*generate);
   generate->callback([arguments, &command] {
     command = [arguments] {

@@ -10,6 +10,7 @@
 #include "chat_input.h"
 #include "closing_note.h"
 #include "common.h"
+#include "lora_options.h"
 #include "text_file.h"
 
 namespace cli {
@@ -111,6 +112,7 @@ void add_chat(CLI::App& app, Command& command) {
   for (const char* refused : {"--audit-stream", "--hidden-states", "--hidden-positions"}) {
     chat->get_option(refused)->group("");  // known, and refused with a reason; not in the help
   }
+  add_lora(*chat, arguments->device.lora);
   arguments->device.add_to(*chat);
   chat->callback([arguments, &command] { command = [arguments] { return run_chat(*arguments); }; });
 }

@@ -9,6 +9,7 @@
 #include "constraint_options.h"
 #include "length_options.h"
 #include "log_options.h"
+#include "lora_options.h"
 #include "sampling_options.h"
 #include "speculation_options.h"
 
@@ -34,6 +35,7 @@ struct ChatArguments {
                                {"--chat-template", chat_prompt.template_file},
                                {"--system-file", chat_prompt.system_file},
                                {"--chat-variables", chat_prompt.variables}});
+    for (const auto& [path, scale] : lora_parts(device.lora)) files.emplace_back("--lora", path);
     return files;
   }
 };

@@ -63,6 +63,8 @@ class Conversation {
   void take_over(const ChatSession& session);
   bool is_past(const ChatSession& session) const;
   std::vector<std::pair<std::string, std::string>> settings() const;
+  /// Of all files that the model and its adapters are.
+  FileHashes model_hashes() const;
 
   /// Forgets what the sequence holds beyond what it shares with these tokens.
   void keep_common(std::span<const int32_t> tokens);

@@ -53,17 +53,28 @@ std::vector<std::pair<std::string, std::string>> Conversation::settings() const 
       {"kv_type", engine_->summary().kv_codec},
       {"activation_type", arguments_.device.activation_type}};
   if (!prompt.format.empty()) settings.emplace_back("answer_format", prompt.format);
+  vitrine::LogHeader of_lora;
+  add_lora_to(arguments_.device.lora, of_lora);
+  settings.insert(settings.end(), of_lora.engine.begin(), of_lora.engine.end());
   for (const auto& [name, value] : arguments_.constraint.description(/*hides_text=*/true)) {
     settings.emplace_back("constraint_" + name, value);
   }
   return settings;
 }
 
+FileHashes Conversation::model_hashes() const {
+  FileHashes hashes = file_hashes(checkpoint_);
+  for (auto& hash : lora_hashes(lora_parts(arguments_.device.lora))) {
+    hashes.push_back(std::move(hash));
+  }
+  return hashes;
+}
+
 void Conversation::save(const std::string& path) {
   std::vector<NamedPath> others = arguments_.files();
   others.insert(others.end(), {{"--audit", arguments_.log.path}, {"--seal", arguments_.log.seal}});
   refuse_same_file({"/save", path}, others);
-  if (hashes_.empty()) hashes_ = file_hashes(checkpoint_);
+  if (hashes_.empty()) hashes_ = model_hashes();
   const std::string& trace_id = arguments_.log.trace_id;
   write_session(path, {.model = hashes_,
                        .sampler = generation_.sampler,
@@ -83,7 +94,7 @@ ChatSession Conversation::read_fitting_session(const std::string& path) const {
   } catch (const Error& error) {
     throw Error(ErrorKind::kBadFile, path + ": sampler: " + error.what());
   }
-  const FileHashes hashes = hashes_.empty() ? file_hashes(checkpoint_) : hashes_;
+  const FileHashes hashes = hashes_.empty() ? model_hashes() : hashes_;
   if (!first_other_file(session.model, hashes).empty()) {
     cli::refuse(
         fmt::format("{}: is of another model, whose files have another SHA-256; expected a session "

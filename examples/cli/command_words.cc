@@ -48,6 +48,7 @@ constexpr OtherName kOtherNames[] = {
     {"--system-prompt-file", "--system-file"},
     {"-sys", "--system"},
     {"--system-prompt", "--system"},
+    {"--lora-scaled", "--lora"},
     {"-ctk", "--kv-type"},
     {"-ctv", "--kv-type"},
     {"--cache-type-k", "--kv-type"},
@@ -125,7 +126,6 @@ constexpr std::pair<std::string_view, std::string_view> kHints[] = {
     {"--hf-repo", "-m with a file that is there"},
     {"-mu", "-m with a file that is there"},
     {"--model-url", "-m with a file that is there"},
-    {"--lora", "nothing: adapters are merged into a model before"},
     {"--sampling-seq", "--samplers with names"},
     {"--override-kv",
      "nothing: a GGUF file's metadata is taken as it is; change a copy of the file, with "

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "closing_note.h"
+#include "lora_options.h"
 #include "option_section.h"
 #include "text_file.h"
 #include "vitrine/audit_log.h"
@@ -111,6 +112,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (mmap) static const vitrine::MappedFileGuard guard;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
   if (!kv_type.empty()) options.kv_codecs = {kv_type};
+  options.lora = lora_parts(lora);
   if (activation_type == "bf16") options.activation_dtype = vitrine::DType::kBF16;
   if (activation_type == "fp8") options.activation_dtype = vitrine::DType::kF8E4M3;
   return options;

@@ -57,6 +57,7 @@ struct DeviceOptions {
   uint64_t kv_bytes = 0;
   uint64_t expert_cache = 0;
   bool mmap = false;
+  std::vector<std::string> lora;  // of commands that take --lora (lora_options.h)
 
   void add_to(CLI::App& command);
   vitrine::EngineOptions engine_options() const;

@@ -10,6 +10,7 @@
 
 #include "closing_note.h"
 #include "common.h"
+#include "lora_options.h"
 #include "prompt_options.h"
 #include "text_file.h"
 
@@ -178,6 +179,7 @@ void add_embed(CLI::App& app, Command& command) {
   embed->add_flag("--truncate", arguments->truncate,
                   "read the beginning of a longer text, and say so, in place of an error");
   add_quiet(*embed);
+  add_lora(*embed, arguments->device.lora);
   arguments->device.add_to(*embed);
   embed->callback([arguments, &command] {
     if (!arguments->text && !arguments->file) throw CLI::RequiredError("--prompt or --file");

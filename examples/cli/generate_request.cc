@@ -8,6 +8,7 @@
 
 #include "closing_note.h"
 #include "hidden_states.h"
+#include "lora_options.h"
 #include "text_file.h"
 
 namespace cli {
@@ -103,6 +104,7 @@ void GenerateArguments::add_to(CLI::App& command, const char* model_help, bool i
                    "one JSON object an event instead of text: where an answer starts, each token, "
                    "where it ends");
   add_quiet(command);
+  if (is_required) add_lora(command, device.lora);  // a federation names its own
   device.add_to(command);
 }
 
@@ -114,6 +116,7 @@ std::vector<NamedPath> GenerateArguments::inputs() const {
                                {"--chat-template", chat_prompt.template_file},
                                {"--system-file", chat_prompt.system_file},
                                {"--chat-variables", chat_prompt.variables}});
+  for (const auto& [path, scale] : lora_parts(device.lora)) inputs.emplace_back("--lora", path);
   return inputs;
 }
 

@@ -11,6 +11,7 @@
 
 #include "build_facts.h"
 #include "federate.h"
+#include "lora_options.h"
 #include "memory_need.h"
 #include "vitrine/kv_memory.h"
 
@@ -311,6 +312,7 @@ void add_inspect(CLI::App& app, Command& command) {
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");
+  add_lora(*inspect, arguments->device.lora);
   arguments->device.add_to(*inspect);
   inspect->callback(
       [arguments, &command] { command = [arguments] { return run_inspect(*arguments); }; });

@@ -10,6 +10,7 @@
 
 #include "audit_rerun.h"
 #include "federate.h"
+#include "lora_options.h"
 
 namespace cli {
 
@@ -54,6 +55,7 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   if (device.kv_type.empty()) device.kv_type = "f32";  // an older log names none: it was that
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();
+  if (!is_other_model) options.lora = logged_lora(run.header);
   const RerunSizes sizes = rerun_sizes(run);
   constexpr int64_t kMax = std::numeric_limits<int>::max();
   options.max_context = static_cast<int>(std::min(sizes.context, kMax));
@@ -112,7 +114,9 @@ auto load_as_logged(const Run& run, const vitrine::EngineOptions& options, Load 
 
 std::string other_model(const vitrine::LogHeader& log, const vitrine::Checkpoint& checkpoint,
                         HashCache cache) {
-  return first_other_file(log.hashes, file_hashes(checkpoint, cache));
+  FileHashes found = file_hashes(checkpoint, cache);
+  for (auto& hash : lora_hashes(logged_lora(log), cache)) found.push_back(std::move(hash));
+  return first_other_file(log.hashes, found);
 }
 
 std::string other_federation(const vitrine::LogHeader& log, const vitrine::FederationSpec& spec,

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "closing_note.h"
+#include "lora_options.h"
 #include "model_hashes.h"
 #include "option_section.h"
 #include "vitrine/generation_defaults.h"
@@ -260,6 +261,7 @@ vitrine::LogHeader log_header(const std::string& model_path, const SamplingOptio
                    {"kv_type", model.kv_codec},
                    {"activation_type", device.activation_type}};
   header.hashes = file_hashes(checkpoint);
+  add_lora_to(device.lora, header);
   return header;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common.h"
+#include "lora_options.h"
 #include "vitrine/quality.h"
 
 namespace cli {
@@ -69,6 +70,7 @@ void add_score(CLI::App& app, Command& command) {
                    "JSON file for logits_last, token_logprobs and greedy (24 ids)")
       ->check(not_empty())
       ->required();
+  add_lora(*score, arguments->device.lora);
   arguments->device.add_to(*score);
   score->callback(
       [arguments, &command] { command = [arguments] { return run_score(*arguments); }; });

@@ -110,6 +110,10 @@ struct EngineOptions {
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
   /// step.
   std::vector<std::string> adapters = {};
+  /// Low-rank adapters that every sequence goes through which names none of `adapters`: the sum of
+  /// their parts, each times its scale. A PEFT folder, or its adapter_model.safetensors, and the
+  /// scale. One engine's alone: a federation and a layer that drafts take none.
+  std::vector<std::pair<std::string, float>> lora = {};
   /// Layers whose residual stream, as it enters them, features() gives after each step, ascending;
   /// the number of layers stands for what leaves the last one. For drafters that read it. CPU, and
   /// the reference path.
@@ -134,7 +138,8 @@ using PrefixId = uint64_t;
 /// The beginning of a sequence that an engine keeps.
 struct KvPrefix {
   std::span<const int32_t> tokens;  ///< of its positions; valid until it is released
-  int adapter = -1;                 ///< which its keys and values were made with, -1: none
+  int adapter = -1;                 ///< which its keys and values were made with, -1: none, or the
+                                    ///< sum of EngineOptions::lora
   int64_t blocks = 0;               ///< that it holds, shared or not
 };
 

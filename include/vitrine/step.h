@@ -116,7 +116,8 @@ class VITRINE_API Stepper {
   /// Returns the options, with what stands for defaults.
   virtual const EngineOptions& options() const = 0;
 
-  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
+  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none, or
+  /// the sum of EngineOptions::lora. Throws
   /// kInvalidArgument for one that is not there.
   virtual SequenceId create_sequence(int adapter) = 0;
   /// Makes a sequence without an adapter.

@@ -46,7 +46,7 @@ ExpertCacheStats Engine::expert_cache() const { return impl_->runner.executor().
 SequenceId Engine::create_sequence(int adapter) {
   const engine::Occupied occupied(impl_->occupant);
   engine::require_adapter(adapter, impl_->runner.num_adapters());
-  const SequenceId sequence = impl_->runner.pool().create(adapter);
+  const SequenceId sequence = impl_->runner.pool().create(impl_->runner.loaded_adapter(adapter));
   engine::tell_sink(audit_sink(), AuditEvent{AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }

@@ -23,10 +23,10 @@ namespace {
 constexpr int kMaxStepTokens = 16384, kMaxRows = 16384, kMaxSequences = 4096;
 
 void refuse_options(const EngineOptions& options) {
-  if (!options.adapters.empty()) {
+  if (!options.adapters.empty() || !options.lora.empty()) {
     throw Error(ErrorKind::kInvalidArgument,
-                "a federation takes adapters from its file; expected engine option 'adapters' to "
-                "be empty");
+                "a federation takes adapters from its file; expected engine options 'adapters' and "
+                "'lora' to be empty");
   }
   if (!options.taps.empty() || !options.feature_layers.empty()) {
     throw Error(ErrorKind::kUnsupported,

@@ -54,7 +54,8 @@ KvPrefix Engine::prefix(PrefixId prefix) const {
   const kv::PrefixBlocks& found = impl_->pool().prefix(prefix);
   const int64_t of_windows =
       std::ranges::count_if(found.window_blocks, [](int32_t b) { return b >= 0; });
-  return {found.history, found.adapter, std::ssize(found.blocks) + of_windows};
+  const int adapter = found.adapter < impl_->runner.num_adapters() ? found.adapter : -1;
+  return {found.history, adapter, std::ssize(found.blocks) + of_windows};
 }
 
 void Engine::release_prefix(PrefixId prefix) {

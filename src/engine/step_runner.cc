@@ -62,7 +62,9 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   using Reading = LoadRequest::Reading;
   const bool is_fused_cpu =
       options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
-  if (!options_.adapters.empty()) adapters_.emplace(options_.adapters, graph_, is_fused_cpu);
+  if (!options_.adapters.empty() || !options_.lora.empty()) {
+    adapters_.emplace(options_.adapters, options_.lora, graph_, is_fused_cpu);
+  }
   if (!request.is_draft_layer()) {
     tensor_use_ = model::find_tensor_use(checkpoint_, config_, graph_, options_.lenient_weights);
     if (request.reading != Reading::kCheck) report_float_blocks(checkpoint_, options_.strict);

@@ -113,7 +113,13 @@ class StepRunner final : private Meanwhile {
   bool runs_trees() const { return executor_->runs_trees(); }
   /// Whether a sampler's stages may choose on the device.
   bool samples_on_device() const { return samples_on_device_; }
-  int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
+  /// That a sequence may name.
+  int num_adapters() const { return static_cast<int>(options_.adapters.size()); }
+  /// What it goes through that names `adapter`: -1 is the sum of EngineOptions::lora where there is
+  /// one.
+  int32_t loaded_adapter(int adapter) const {
+    return adapter < 0 && !options_.lora.empty() ? num_adapters() : adapter;
+  }
 
  private:
   bool records() const { return sink_ != nullptr && layout_.mode != AuditMode::kNone; }

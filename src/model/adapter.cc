@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include "checkpoint/file_io.h"
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/safetensors_header.h"
+#include "core/half_float.h"
 #include "core/json_text.h"
 
 namespace vitrine::model {
@@ -23,6 +25,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
 constexpr int64_t kMaxRank = 4096;
+constexpr float kMaxAdapterScale = 1000;
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kSuffixA = ".lora_A.weight", kSuffixB = ".lora_B.weight";
 
@@ -149,23 +152,136 @@ std::string shape_text(int64_t rows, int64_t cols) {
   return text;
 }
 
+// Both files of an adapter, by its folder or by that of its tensors.
+struct AdapterFiles {
+  std::string config, tensors;
+};
+AdapterFiles files_of(const std::string& path) {
+  if (path.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "an adapter's path is empty; expected a folder, or its adapter_model.safetensors");
+  }
+  if (path.ends_with(".gguf")) {
+    throw Error(ErrorKind::kUnsupported,
+                path +
+                    ": adapters are not read from GGUF files; expected the folder that it was "
+                    "converted from, with adapter_config.json and adapter_model.safetensors");
+  }
+  if (!path.ends_with(".safetensors")) {
+    return {path + "/adapter_config.json", path + "/adapter_model.safetensors"};
+  }
+  return {std::filesystem::path(path).replace_filename("adapter_config.json").string(), path};
+}
+
+float number_of(const kernels::Weight& weight, int64_t index) {
+  if (weight.format == kernels::WeightFormat::kF32) {
+    return static_cast<const float*>(weight.data)[index];
+  }
+  const uint16_t half = static_cast<const uint16_t*>(weight.data)[index];
+  return weight.format == kernels::WeightFormat::kF16 ? from_half(half) : from_bfloat16(half);
+}
+
+kernels::Weight float_weight(int64_t rows, int64_t cols, bool tiled) {
+  kernels::Weight weight;
+  weight.format = kernels::WeightFormat::kF32;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.tiled = tiled;
+  return weight;
+}
+
+// Where it becomes tiles, else as they are.
+void place_rows(kernels::Weight& weight, const std::vector<float>& values, std::byte* data) {
+  if (weight.tiled) {
+    weight.data = values.data();
+    kernels::tile_float_rows(weight, data);
+  } else {
+    std::memcpy(data, values.data(), values.size() * sizeof(float));
+  }
+  weight.data = data;
+}
+
+// a of all of them, one below the other, and b side by side, each times its scale: b a is the sum.
+// `parts` are rows as in files.
+ops::LowRankMatrix stack(std::span<const ops::LowRankMatrix* const> parts, bool tiled,
+                         WeightMemory& memory) {
+  const int64_t cols = parts[0]->a.cols, rows = parts[0]->b.rows;
+  int64_t rank = 0;
+  for (const ops::LowRankMatrix* part : parts) rank += part->a.rows;
+  std::vector<float> a, b(static_cast<size_t>(rows * rank));
+  a.reserve(static_cast<size_t>(rank * cols));
+  int64_t first = 0;
+  for (const ops::LowRankMatrix* part : parts) {
+    const int64_t own = part->a.rows;
+    for (int64_t i = 0; i < own * cols; ++i) a.push_back(number_of(part->a, i));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < own; ++i) {
+        b[static_cast<size_t>(row * rank + first + i)] =
+            part->scale * number_of(part->b, row * own + i);
+      }
+    }
+    first += own;
+  }
+  ops::LowRankMatrix sum{float_weight(rank, cols, tiled), float_weight(rows, rank, tiled), 1};
+  place_rows(sum.a, a, memory.allocate(kernels::packed_bytes(sum.a).data, "a sum of adapters"));
+  place_rows(sum.b, b, memory.allocate(kernels::packed_bytes(sum.b).data, "a sum of adapters"));
+  return sum;
+}
+
 }  // namespace
 
-LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph,
-                           bool tiled)
+LoraAdapters::LoraAdapters(const std::vector<std::string>& folders,
+                           std::span<const std::pair<std::string, float>> sum,
+                           const ops::Graph& graph, bool tiled)
     : tiled_(tiled) {
   const std::vector<ops::OpMatrix> targets = ops::adapter_targets(graph);
   std::map<std::string, const ops::OpMatrix*> by_module;
   for (const ops::OpMatrix& target : targets) by_module[target.module] = &target;
-  for (const std::string& folder : folders) adapters_.push_back(load(folder, by_module));
+  for (const std::string& folder : folders) {
+    adapters_.push_back(load(folder, by_module, memory_, tiled_));
+  }
+  if (!sum.empty()) adapters_.push_back(load_sum(sum, by_module));
+  for (const Matrices& matrices : adapters_) count(matrices);
 }
 
-LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targets& targets) {
-  if (folder.empty()) {
-    throw Error(ErrorKind::kInvalidArgument, "an adapter's path is empty; expected a folder");
+void LoraAdapters::count(const Matrices& matrices) {
+  for (const auto& [module, matrix] : matrices) {
+    for (const kernels::Weight* weight : {&matrix.a, &matrix.b}) {
+      num_bytes_ += kernels::packed_bytes(*weight).data;
+      num_parameters_ += weight->rows * weight->cols;
+    }
   }
-  const LoraConfig config = read_config(folder + "/adapter_config.json");
-  const std::string path = folder + "/adapter_model.safetensors";
+}
+
+LoraAdapters::Matrices LoraAdapters::load_sum(std::span<const std::pair<std::string, float>> parts,
+                                              const Targets& targets) {
+  WeightMemory of_parts;  // of several, which are stacked into the engine's own
+  const bool is_one = parts.size() == 1;
+  std::vector<Matrices> loaded;
+  std::map<std::string, std::vector<const ops::LowRankMatrix*>> by_module;
+  for (const auto& [path, scale] : parts) {
+    if (!(std::abs(scale) <= kMaxAdapterScale)) {
+      throw Error(
+          ErrorKind::kInvalidArgument,
+          path + ": the adapter's scale is " + std::to_string(scale) + "; expected -1000 to 1000");
+    }
+    loaded.push_back(load(path, targets, is_one ? memory_ : of_parts, is_one && tiled_));
+    for (auto& [module, matrix] : loaded.back()) matrix.scale *= scale;
+  }
+  if (is_one) return std::move(loaded[0]);
+  for (const Matrices& matrices : loaded) {
+    for (const auto& [module, matrix] : matrices) by_module[module].push_back(&matrix);
+  }
+  Matrices sum;
+  for (const auto& [module, matrices] : by_module) sum[module] = stack(matrices, tiled_, memory_);
+  return sum;
+}
+
+LoraAdapters::Matrices LoraAdapters::load(const std::string& adapter, const Targets& targets,
+                                          WeightMemory& memory, bool tiled) const {
+  const AdapterFiles files = files_of(adapter);
+  const LoraConfig config = read_config(files.config);
+  const std::string& path = files.tensors;
   const checkpoint::InputFile file(path);
   Matrices matrices;
   std::vector<std::byte> as_in_file;  // where it becomes tiles
@@ -199,9 +315,9 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
     weight.format = weight_format(path, info);
     weight.rows = rows;
     weight.cols = cols;
-    weight.tiled = tiled_;
+    weight.tiled = tiled;
     const uint64_t num_bytes = kernels::packed_bytes(weight).data;
-    std::byte* data = memory_.allocate(num_bytes, path);
+    std::byte* data = memory.allocate(num_bytes, path);
     if (weight.tiled) {
       as_in_file.resize(info.num_bytes);
       file.read(info.file_offset, as_in_file);
@@ -212,8 +328,6 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
     }
     weight.data = data;
     matrix.scale = static_cast<float>(config.scale);
-    num_bytes_ += num_bytes;
-    num_parameters_ += rows * cols;
   }
   if (matrices.empty()) bad(path, "holds no tensor; expected pairs of lora_A and lora_B");
   for (const auto& [module, matrix] : matrices) {

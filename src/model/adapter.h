@@ -4,7 +4,9 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/weights.h"
@@ -19,7 +21,9 @@ class LoraAdapters final : public ops::AdapterWeights {
  public:
   /// tiled: in the tiles that the CPU's kernels are fastest with (kernels/cpu/cpu_kernels.h); else
   /// rows as in the file.
-  LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph,
+  /// `sum`: adapters and scales that make one more behind those of `folders`, unless it is empty.
+  LoraAdapters(const std::vector<std::string>& folders,
+               std::span<const std::pair<std::string, float>> sum, const ops::Graph& graph,
                bool tiled = false);
 
   int32_t size() const override { return static_cast<int32_t>(adapters_.size()); }
@@ -30,7 +34,10 @@ class LoraAdapters final : public ops::AdapterWeights {
  private:
   using Matrices = std::map<std::string, ops::LowRankMatrix>;
   using Targets = std::map<std::string, const ops::OpMatrix*>;  // by module
-  Matrices load(const std::string& folder, const Targets& targets);
+  Matrices load(const std::string& adapter, const Targets& targets, WeightMemory& memory,
+                bool tiled) const;
+  Matrices load_sum(std::span<const std::pair<std::string, float>> parts, const Targets& targets);
+  void count(const Matrices& matrices);
 
   WeightMemory memory_;
   bool tiled_;

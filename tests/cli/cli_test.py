@@ -32,6 +32,7 @@ from hidden_states_cases import HiddenStates  # noqa: F401
 from hostile_log_cases import HostileLogs  # noqa: F401
 from json_log_cases import JsonLogs  # noqa: F401
 from ledger_cases import Ledger  # noqa: F401
+from lora_cases import Lora  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401
 from name_cases import BenchTests, Messages, TakenNames  # noqa: F401
 from page_cases import RunPage  # noqa: F401

@@ -119,6 +119,38 @@ TEST_P(AdapterTest, AForkKeepsItsAdapter) {
   EXPECT_TRUE(same_bits(expected, rows, prompt_.size()));
 }
 
+TEST_P(AdapterTest, ASumIsForEverySequenceThatNamesNone) {
+  EngineOptions of_sum = options();
+  of_sum.lora = {{folder_ / "two", 0.5F}, {folder_ / "three", -1.25F}};
+  const auto engine = Engine::load(model_.path(), of_sum);
+  const auto plain = Engine::load(model_.path(), options());
+  // Those that can be named are as they were.
+  EXPECT_TRUE(same_bits(score_with(*plain, 2), score_with(*engine, 2), prompt_.size()));
+  const Rows expected = score_with(*engine, -1);
+  EXPECT_GT(largest_difference(expected, score_with(*plain, -1)), 1e-3F);
+  of_sum.threads = 2;
+  const auto two_threads = Engine::load(model_.path(), of_sum);
+  for (const size_t chunk : {1, 7, 0}) {
+    EXPECT_TRUE(same_bits(expected, score_with(*two_threads, -1, chunk), prompt_.size()));
+  }
+  // One part at its own scale is that adapter, and at none the base.
+  of_sum.lora = {{folder_ / "three" + "/adapter_model.safetensors", 1.0F}};
+  EXPECT_TRUE(same_bits(score_with(*plain, 2), score_with(*Engine::load(model_.path(), of_sum), -1),
+                        prompt_.size()));
+  of_sum.lora = {{folder_ / "three", 0.0F}};
+  EXPECT_EQ(largest_difference(score_with(*plain, -1),
+                               score_with(*Engine::load(model_.path(), of_sum), -1)),
+            0);
+  // A prefix of such a sequence, and what is attached to it.
+  Rows rows;
+  const SequenceId first = engine->create_sequence();
+  feed(*engine, first, prompt_, 0, 33, 0, rows);
+  const PrefixId prefix = engine->retain(first, 33);
+  EXPECT_EQ(engine->prefix(prefix).adapter, -1);
+  feed(*engine, engine->attach(prefix), prompt_, 33, prompt_.size(), 0, rows);
+  EXPECT_TRUE(same_bits(expected, rows, prompt_.size()));
+}
+
 TEST_P(AdapterTest, TheReferencePathAgrees) {
   EngineOptions of_fused = options();
   of_fused.kv_codecs = {"f32"};  // as in Paths
@@ -340,6 +372,26 @@ TEST_F(AdapterErrors, AHostileFileIsRefused) {
   huge.replace(0, 8, 8, '\xff');
   write_text(path, huge);
   EXPECT_NE(refusal(), "loaded");
+}
+
+TEST_F(AdapterErrors, OfASum) {
+  write_adapter(folder_ / "good", adapter_config(4, 8), adapter_tensors(modules_, 4, 1));
+  const auto refused = [&](const std::string& path, float scale) -> std::string {
+    EngineOptions options = test_options();
+    options.lora = {{folder_ / "good", 1.0F}, {path, scale}};
+    try {
+      Engine::load(oracle_folder("qwen3_moe"), options);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.is_user_error()) << error.what();
+      return error.what();
+    }
+    return "loaded";
+  };
+  EXPECT_EQ(refused(folder_ / "good", -2), "loaded");
+  expect("scale", refused(folder_ / "good", NAN));
+  expect("scale", refused(folder_ / "good", 1e9F));
+  expect("GGUF", refused(folder_ / "lora.gguf", 1));
+  expect("empty", refused("", 1));
 }
 
 TEST_F(AdapterErrors, AnAdapterThatIsNotThere) {

@@ -157,6 +157,32 @@ class AdapterMergeTest(unittest.TestCase):
     def test_down_alone_in_bfloat16(self):
         self.check(r"mlp\.(shared_expert\.)?down_proj", 1, 3, dtype=torch.bfloat16, least=2)
 
+    def test_a_sum_of_several_at_scales(self):
+        """Of other ranks, types and modules; one of them twice."""
+        folder = next(one for one in FOLDERS if one.name == "qwen2_moe")
+        weights = {}
+        for file in sorted(folder.glob("*.safetensors")):
+            weights.update(safetensors.torch.load_file(file))
+        total, parts = {}, []
+        for name, pattern, rank, dtype, scales in (
+                ("a", f"{ATTENTION}|{DENSE}|{ROUTER}|{EXPERTS}", 5, torch.float32, (0.75, -0.25)),
+                ("b", f"{ATTENTION}|{EXPERTS}", 18, torch.bfloat16, (-1.5,)),
+                ("c", r"self_attn\.q_proj|mlp\.gate", 3, torch.float16, (2.0,))):
+            deltas = write_adapter(self.folder / name, weights, targets(weights, pattern), rank, 4,
+                                   len(parts) + 11, False, dtype)
+            for scale in scales:
+                parts.append(f"{self.folder / name}:{scale}")
+                for module, delta in deltas.items():
+                    total[module] = total.get(module, 0) + scale * delta
+        tokens = json.loads((folder / "oracle.json").read_text())["tokens"][:24]
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            self.merged(folder, "sum", total), dtype=torch.float32, attn_implementation="eager").eval()
+        with torch.no_grad():
+            expected = model(torch.tensor([tokens])).logits[0].double().numpy()
+        self.assertGreater(float(numpy.abs(logits_of(folder, "-", tokens) - expected).max()), 1e-2)
+        for kernels in ("fused", "reference"):
+            self.close(logits_of(folder, ",".join(parts), tokens, kernels), expected, 2e-4)
+
     def test_routers_alone(self):
         self.check(ROUTER, 3, 6, dtype=torch.float16, least=4)
 
