@@ -24,6 +24,7 @@ constexpr ChatCommand kCommands[] = {
     {"/regen", "", "answers the last message again, with other random numbers"},
     {"/tool", "TEXT", "gives the result of a call; the model answers once all have theirs"},
     {"/system", "TEXT", "sets the system message; without a text there is none"},
+    {"/compact", "", "forgets the oldest turns, so that half of the context is free"},
     {"/audit", "", "shows the experts that made the last answer"},
     {"/reset", "", "forgets the conversation but for the system message"},
     {"/exit", "", "ends, as /quit and Ctrl-D do"},
@@ -69,6 +70,7 @@ void follow(Conversation& conversation, ChatOutput& output, const std::string& n
   if (name == "/system") {
     conversation.set_system(argument.empty() ? std::nullopt : std::optional(argument));
   }
+  if (name == "/compact") conversation.compact();
   if (name == "/audit") output.page(conversation.audit());
   if (name == "/reset") conversation.reset();
 }

@@ -66,6 +66,10 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   options.audit_level = arguments.log.audit_level();
   generation_.sampler = arguments.sampling.sampler;
   generation_.max_new_tokens = arguments.length.token_limit();
+  arguments.length.check({{arguments.constraint.is_given(), "a constraint"},
+                          {arguments.constraint.tools.is_given(), "--tools"},
+                          {arguments.speculation.is_given(), "--speculate"}});
+  generation_.context_shift = arguments.length.context_shift;
   generation_.stop_token_ids = vitrine::end_of_turn_ids(tokenizer_, chat_);
   compile_constraint(prompt);
   const auto ahead = ConstraintOptions::prepare(grammar_);
@@ -112,6 +116,7 @@ void Conversation::open_sinks() {
                                          engine_->summary(), checkpoint_);
     hashes_ = head.hashes;
     catch_interrupts(false);  // from here on there is something to finish
+    arguments_.length.add_to(head);
     head.constraint = arguments_.constraint.description(arguments_.log.hides_text());
     head.speculation = arguments_.speculation.description();
     if (arguments_.device.strict) require_private_key("--seal", arguments_.log.seal);
@@ -161,11 +166,12 @@ std::optional<std::vector<int32_t>> Conversation::prompt_of(const Messages& mess
     refuse("the template makes an empty prompt of these messages; expected text");
     return {};
   }
+  if (generation_.context_shift) shift_prompt(prompt, messages);
   if (static_cast<int64_t>(prompt.size()) > context) {
     refuse(
         fmt::format("the conversation has {} tokens with this message and the context holds {}; "
-                    "forget it with /reset, or begin with a larger -c",
-                    prompt.size(), context));
+                    "{}, or begin with a larger -c",
+                    prompt.size(), context, way_out()));
     return {};
   }
   return prompt;
@@ -346,9 +352,8 @@ void Conversation::answer(const std::vector<int32_t>& prompt) {
                .decode_seconds = result.decode_seconds,
                .parts = parts});
   if (!why.empty()) write_failures(result.failures, tokenizer_);
-  ids_ = prompt;
-  ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());
-  ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));
+  const std::span<const int32_t> held = engine_->tokens(*sequence_);
+  ids_.assign(held.begin(), held.end());
   if (ring_) {
     records_ = ring_->drain_records();
     overwritten_ = ring_->overwritten() - overwritten_;
@@ -375,10 +380,10 @@ void Conversation::tell_end(const vitrine::GenerateResult& result) {
   if (ended_in_prompt(result)) {
     output_.note(kForgotten);
   } else if (result.reason == vitrine::StopReason::kContextFull) {
-    output_.remark(
-        fmt::format("the context of {} tokens is full; forget it with /reset, or begin with a "
-                    "larger -c",
-                    engine_->options().max_context));
+    output_.remark(fmt::format("the context of {} tokens is full; {}, or begin with a larger -c",
+                               engine_->options().max_context, way_out()));
+  } else if (!result.shifts.empty()) {
+    output_.remark("the answer outgrew the context" + shift_note(result.shifts));
   } else if (result.reason == vitrine::StopReason::kLength) {
     output_.remark(fmt::format("the answer was cut after {} tokens (-n)", result.tokens.size()));
   } else if (const std::string warning = squeezed(result); !warning.empty()) {

@@ -33,6 +33,8 @@ class Conversation {
   void undo();
   /// From now on; nothing: the template's own, where it has one.
   void set_system(const std::optional<std::string>& text);
+  /// Forgets the oldest turns, until what is left takes half of the context at most.
+  void compact();
   /// Forgets what was said.
   void reset();
   void save(const std::string& path);
@@ -51,6 +53,11 @@ class Conversation {
   Messages first_messages() const;
   std::optional<std::vector<int32_t>> prompt_of(const Messages& messages);  // and prompt_text_
   std::string probe(Messages messages) const;
+  /// What makes room in a full context.
+  std::string way_out() const;
+  int64_t system_tokens(const Messages& messages) const;
+  /// Drops tokens behind the first ones until the context holds the rest, and says how many.
+  void shift_prompt(std::vector<int32_t>& prompt, const Messages& messages);
 
   size_t begin_of_last_turn() const;
   /// What the answer to a prompt has to be.

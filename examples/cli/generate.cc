@@ -68,11 +68,11 @@ std::string closing_remark(const GenerateArguments& arguments, const Answers& an
                 "{} after a prompt of {}",
                 token_speed(std::ssize(result.tokens), answers.num_steps(), result.decode_seconds),
                 result.prompt_tokens);
-  return fmt::format("{}: {} in {:.1f} ms; seed {}; recorder {}{}{}{}{}", answers.reason, made,
+  return fmt::format("{}: {} in {:.1f} ms; seed {}; recorder {}{}{}{}{}{}", answers.reason, made,
                      1000 * result.prefill_seconds, arguments.sampling.sampler.seed,
                      arguments.log.mode, arguments.log.note(recording.log()),
                      stream_note(arguments.log.stream, recording.stream()), constraint_note(result),
-                     speculation_note(result.speculation));
+                     speculation_note(result.speculation), shift_note(result.shifts));
 }
 
 /// Returns the exit code of an answer that nobody cut.
@@ -135,10 +135,11 @@ int run_generate(GenerateArguments arguments) {
   const Answers answers = make_answers(*engine, arguments, request, output);
   engine->set_audit_sink(nullptr);
   const bool is_cancelled = interrupt_signal() != 0 && answers.may_be_cut;
-  recording.finish(answers.reason);
+  recording.finish(answers.reason + shift_note(answers.result.shifts));
   output.rethrow_if_lost();
   if (arguments.json) {
-    write_json(answers_json(arguments, request, answers, output.text(), load_seconds));
+    write_json(answers_json(arguments, request, answers, output.text(), load_seconds,
+                            engine->summary().invariant));
   }
   if (arguments.summary && !is_cancelled) {
     write_out(summary_text(*engine, arguments, request, answers.result, answers.tokens_per_second(),

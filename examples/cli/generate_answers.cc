@@ -90,7 +90,8 @@ Answers make_answers(vitrine::Stepper& model, const GenerateArguments& arguments
 
 nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
                                     const GenerateRequest& request, const Answers& answers,
-                                    const std::string& text, double load_seconds) {
+                                    const std::string& text, double load_seconds,
+                                    bool model_is_invariant) {
   const vitrine::GenerateResult& result = answers.result;
   nlohmann::ordered_json json;
   json["text"] = text;
@@ -108,6 +109,15 @@ nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
                      {"decode_seconds", result.decode_seconds}};
   json["tokens_per_second"] = answers.tokens_per_second();
   if (arguments.speculation.is_given()) json["speculation"] = speculation_json(result.speculation);
+  if (arguments.lengths.context_shift) {
+    // It hangs on where the context ended.
+    json["invariant"] = result.shifts.empty() && model_is_invariant;
+    json["context_shifts"] = nlohmann::ordered_json::array();
+    for (const vitrine::ContextShift& shift : result.shifts) {
+      json["context_shifts"].push_back(
+          {{"tokens", shift.tokens}, {"kept", shift.kept}, {"dropped", shift.dropped}});
+    }
+  }
   if (arguments.sampling.explain) json["sampler"] = arguments.sampling.explanation();
   if (arguments.logprobs > 0) json["logprobs"] = logprobs_json(result.logprobs, request.tokenizer);
   if (arguments.is_several()) {

@@ -33,6 +33,7 @@ Answers make_answers(vitrine::Stepper& model, const GenerateArguments& arguments
 /// Returns what --json prints.
 nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
                                     const GenerateRequest& request, const Answers& answers,
-                                    const std::string& text, double load_seconds);
+                                    const std::string& text, double load_seconds,
+                                    bool model_is_invariant);
 
 }  // namespace cli

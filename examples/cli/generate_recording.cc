@@ -12,6 +12,7 @@ vitrine::LogHeader header_of(const GenerateArguments& arguments, const GenerateR
   vitrine::LogHeader header =
       log_header(request.model, arguments.sampling, arguments.device, model, request.checkpoint);
   header.constraint = arguments.constraint.description(arguments.log.hides_text());
+  arguments.lengths.add_to(header);
   header.speculation = arguments.speculation.description();
   if (request.spec) add_members(*request.spec, header);
   return header;

@@ -37,6 +37,7 @@ void refuse_options_of_one(const GenerateArguments& arguments) {
       {arguments.summary, "--summary"},
       {arguments.prompt_logprobs, "--prompt-logprobs"},
       {arguments.is_several(), "--n-best"},
+      {arguments.lengths.keep < 0, "--keep -1"},
       {std::ranges::find(redacted, "prompt") != redacted.end(), "--redact prompt"}};
   for (const auto& [is_given, name] : of_one) {
     if (!is_given) continue;
@@ -136,6 +137,10 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
     chat_prompt.given_tools = constraint.tools.read().json();
   }
   speculation.check();
+  lengths.check({{constraint.is_given(), "a constraint"},
+                 {constraint.tools.is_given(), "--tools"},
+                 {speculation.is_given(), "--speculate"},
+                 {is_several(), "--n-best"}});
   if (is_several() && !chat_prompt.format.empty()) {
     refuse("--answer-format takes one answer apart; expected it without --n-best");
   }
@@ -300,6 +305,10 @@ void GenerateRequest::compile_constraint(const GenerateArguments& arguments) {
 }
 
 void GenerateRequest::size_engine(const GenerateArguments& arguments) {
+  generation.context_shift = arguments.lengths.context_shift;
+  if (generation.context_shift) {
+    generation.context_keep = arguments.lengths.kept(prompt_tokens(), context);
+  }
   engine.max_context = static_cast<int>(context);
   engine.max_step_tokens =
       static_cast<int>(std::min<int64_t>(prompt_tokens(), arguments.lengths.step_tokens));

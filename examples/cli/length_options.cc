@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "length_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -47,6 +50,49 @@ void LengthOptions::add_to(CLI::App& command, const std::string& length_help,
                   "prompt tokens that are computed together, at most; the answer is the same")
       ->check(CLI::Range(1, kMaxStepTokens))
       ->capture_default_str();
+  command.add_flag("--context-shift", context_shift,
+                   "go on where the context is full: keep its first tokens (--keep), drop half of "
+                   "the rest and compute what is left again");
+  command
+      .add_option(
+          "--keep", keep,
+          "first tokens that --context-shift keeps; -1: those of the prompt, in chat of the "
+          "system message")
+      ->check(CLI::Range(-1, kMaxLength))
+      ->capture_default_str();
+}
+
+void LengthOptions::check(const std::vector<std::pair<bool, std::string>>& others) const {
+  if (!context_shift && keep != 0) {
+    refuse(fmt::format("--keep {} is for --context-shift; expected both, or neither", keep));
+  }
+  for (const auto& [is_given, name] : others) {
+    if (!context_shift || !is_given) continue;
+    refuse(fmt::format("--context-shift and {}, which follows all of a text: expected one of them",
+                       name));
+  }
+}
+
+int64_t LengthOptions::kept(int64_t prompt_tokens, int64_t context) const {
+  const int64_t count = keep < 0 ? prompt_tokens : keep;
+  if (count <= context - 2) return count;
+  refuse(fmt::format(
+      "--keep {}: {} tokens are to be kept of a context of {}; expected at most {}, or a "
+      "larger -c",
+      keep, count, context, std::max<int64_t>(0, context - 2)));
+}
+
+void LengthOptions::add_to(vitrine::LogHeader& header) const {
+  if (!context_shift) return;
+  header.engine.emplace_back("context_shift", fmt::format("keep {}", keep));
+}
+
+std::string shift_note(const std::vector<vitrine::ContextShift>& shifts) {
+  if (shifts.empty()) return "";
+  int64_t dropped = 0;
+  for (const vitrine::ContextShift& shift : shifts) dropped += shift.dropped;
+  return fmt::format("; the context was shifted {} {}, {} tokens dropped", shifts.size(),
+                     shifts.size() == 1 ? "time" : "times", dropped);
 }
 
 int LengthOptions::token_limit() const { return is_endless() ? kMaxLength : max_new_tokens; }

@@ -77,6 +77,12 @@ struct GenerateOptions {
   /// constraint.
   std::function<bool(std::span<const int32_t> tokens)> validator = {};
   int validator_retries = 0;  ///< answers that are made again at most
+  /// Where the context is full, the first `context_keep` positions of the sequence stay, half of
+  /// those behind them are forgotten, and the rest is computed again behind what stayed: the answer
+  /// goes on as that of a prompt of these tokens does, to the bit. It is no longer the answer to
+  /// all that was said, and hangs on how large the context is. Not with a constraint or a drafter.
+  bool context_shift = false;
+  int64_t context_keep = 0;  ///< at most two positions less than the context has
   /// Tokens are guessed ahead and checked several in a pass: what comes out is the same to the bit,
   /// whoever guesses. Attempts without a mask are made without. Passes bring as many guesses as
   /// EngineOptions::max_step_tokens and max_logit_rows leave room for.
@@ -90,6 +96,13 @@ struct GenerateOptions {
   /// Told after each step of the prompt, the last one too, on the thread of generate() or accept().
   /// Returning false cancels. EngineOptions::max_step_tokens is the distance between two calls.
   std::function<bool(const PromptProgress&)> on_progress = {};
+};
+
+/// What happened where an answer met the end of the context (GenerateOptions::context_shift).
+struct ContextShift {
+  int64_t tokens = 0;   ///< of the answer before it
+  int64_t kept = 0;     ///< positions that stayed as they were
+  int64_t dropped = 0;  ///< behind these, that were forgotten; what was left was computed again
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
@@ -147,6 +160,7 @@ struct GenerateResult {
   double prefill_seconds = 0;           ///< that the prompt took
   double decode_seconds = 0;            ///< that what was generated took
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
+  std::vector<ContextShift> shifts;     ///< in order
   SpeculationCounts speculation;        ///< all 0 where nobody guessed
 };
 

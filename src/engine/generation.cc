@@ -30,17 +30,20 @@ Generation::Impl::Impl(Stepper& stepper, std::span<const int32_t> prompt,
       held_(stepper.length(sequence_.id())),
       sampler_(SamplerPipeline::from_options(options.sampler)) {
   engine::check_generation(stepper, prompt, held_, options);
-  room_ = std::min<int64_t>(options.max_new_tokens, stepper.options().max_context - held_ -
-                                                        static_cast<int64_t>(prompt.size()) + 1);
+  const int64_t left =
+      stepper.options().max_context - held_ - static_cast<int64_t>(prompt.size()) + 1;
+  room_ = options.context_shift ? options.max_new_tokens
+                                : std::min<int64_t>(options.max_new_tokens, left);
   result_.prompt_tokens = static_cast<int64_t>(prompt.size());
-  result_.tokens.reserve(static_cast<size_t>(room_));
+  const int64_t at_once = std::min<int64_t>(room_, stepper.options().max_context);
+  result_.tokens.reserve(static_cast<size_t>(at_once));
   input_.sequence = sequence_.id();
   input_.sampler = &sampler_;
   input_.seed = options.sampler.seed;
   input_.branch = options.branch;
   input_.cancelled = options.cancelled;
   if (options.constraint != nullptr && options.max_new_tokens > 0) begin_constraint();
-  pending_.reserve(static_cast<size_t>(room_) + 1);
+  pending_.reserve(static_cast<size_t>(at_once) + 1);
   path_.reserve(kMaxDrafts + 1);
   if (options.speculation.drafter != nullptr && room_ > 1) begin_speculation();
   telling_errors([&] { begin(); });
@@ -91,7 +94,9 @@ void Generation::Impl::accept(std::span<const StepOutput> outputs) {
     stretch_.done += input_.tokens.size() - static_cast<size_t>(input_.num_drafts);
     if (!take_outputs(outputs)) return end_attempt();
     if (stretch_.done == stretch_.tokens.size()) return end_stretch();
-    if (stretch_.is_prompt && !tell_progress(static_cast<int64_t>(stretch_.done))) cancel();
+    if (stretch_.is_prompt && !has_prefilled_ &&
+        !tell_progress(static_cast<int64_t>(stretch_.done)))
+      cancel();
   });
   tell_drafts();
 }
@@ -154,9 +159,27 @@ void Generation::Impl::end_stretch() {
   end_attempt();
 }
 
+void Generation::Impl::shift() {
+  const std::span<const int32_t> all = stepper_.tokens(input_.sequence);
+  const int64_t kept = options_.context_keep, dropped = (std::ssize(all) - kept) / 2;
+  const auto left = all.subspan(static_cast<size_t>(kept + dropped));
+  pending_.assign(left.begin(), left.end());
+  pending_.push_back(next_);
+  stepper_.truncate(input_.sequence, kept);
+  dropped_ += dropped;
+  result_.shifts.push_back({std::ssize(result_.tokens), kept, dropped});
+  stretch_ = {pending_, 0, -1, true, true};  // computed as a prompt is
+  goes_on_ = true;
+}
+
 bool Generation::Impl::take_choice() {
   const bool is_refused = !is_masked_ && !guide_->follow(next_);
   if (!take(next_, !is_refused && (!guide_ || guide_->is_complete()), is_refused)) return false;
+  if (options_.context_shift &&
+      stepper_.length(input_.sequence) >= stepper_.options().max_context) {
+    shift();
+    return true;
+  }
   pending_.assign(1, next_);
   if (!is_led_on()) return false;
   feed(jump());

@@ -23,6 +23,18 @@ void check_generation(const Stepper& stepper, std::span<const int32_t> prompt, i
            (held > 0 ? " behind the " + std::to_string(held) + " of its sequence" : "") +
            ", but the context holds " + std::to_string(context) + "; shorten the prompt");
   }
+  if (options.context_shift) {
+    if (options.constraint != nullptr || options.speculation.drafter != nullptr) {
+      refuse(
+          "context_shift takes an answer without a constraint and without a drafter, which follow "
+          "all of a text; expected neither, or context_shift to be false");
+    }
+    if (options.context_keep < 0 || options.context_keep > context - 2) {
+      refuse("context_keep is " + std::to_string(options.context_keep) +
+             ", and the context holds " + std::to_string(context) +
+             "; expected 0 to two less than that");
+    }
+  }
   if (options.max_new_tokens < 0) {
     refuse("max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
   }

@@ -68,6 +68,9 @@ struct Generation::Impl {
   void end_stretch();
   /// Whether the host goes on behind so many tokens of the prompt.
   bool tell_progress(int64_t done);
+  /// Makes room in a full context for the token that was chosen: that and what goes on before it
+  /// are the stretch that comes.
+  void shift();
   // The token that was chosen: false where the attempt ends with it, or with what is forced behind.
   bool take_choice();
   void end_attempt();
@@ -114,6 +117,7 @@ struct Generation::Impl {
   std::function<bool(const TokenEvent&)> on_token_;
   engine::GenerationSequence sequence_;
   int64_t held_, room_ = 0;
+  int64_t dropped_ = 0;           // by shifts of the context
   std::vector<int32_t> pending_;  // not computed yet: a token, and what is forced behind it
   SamplerPipeline sampler_;
   StepInput input_;

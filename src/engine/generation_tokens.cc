@@ -76,7 +76,7 @@ void Generation::Impl::add_drafts(int64_t most) {
 }
 
 int64_t Generation::Impl::position() const {
-  return held_ + result_.prompt_tokens + std::ssize(result_.tokens);
+  return held_ + result_.prompt_tokens - dropped_ + std::ssize(result_.tokens);
 }
 
 void Generation::Impl::cut_behind_end() {
@@ -223,7 +223,9 @@ bool Generation::Impl::take(int32_t token, bool is_complete, bool is_refused) {
     return ends(StopReason::kEndOfText);
   }
   const bool is_long = static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens;
-  if (!is_long && position < stepper_.options().max_context) return true;
+  if (!is_long && (options_.context_shift || position < stepper_.options().max_context)) {
+    return true;
+  }
   if (guide_ && !guide_->is_complete()) {
     tell(ConstraintFailure::Kind::kUnfinished);
     if (!is_masked_) return ends(StopReason::kDeadlock);
