@@ -101,7 +101,7 @@ class GenerateChat(ChatCase):
                        "--system", "refuse")
         self.fail_with(2, ["JSON"], *generate, "--chat", "--chat-variables", "[1]")
         self.fail_with(2, ["variables", "byte"], *generate, "--chat", "--chat-variables", "{")
-        self.fail_with(1, ["gone.jinja"], *generate, "--chat", "--chat-template", "gone.jinja")
+        self.fail_with(2, ["gone.jinja"], *generate, "--chat", "--chat-template", "gone.jinja")
         bad = self.folder / "bad.jinja"
         bad.write_text("\n\n{% if %}")
         self.fail_with(2, ["bad.jinja: line 3", "expected an expression"], *generate, "--chat",

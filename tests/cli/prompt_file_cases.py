@@ -137,13 +137,14 @@ class PromptFiles(ChatCase):
                    "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.name }}"
                    "{{ m.tool_calls | tojson if m.tool_calls }};{% endfor %}")
         calls = [{"function": {"name": "f", "arguments": "{}"}}]
+        told = [{"function": {"name": "f", "arguments": {}}}]  # as templates expect them
         self.write("c.json", {"tools": [{"name": "f"}, {"name": "g"}], "messages": [
             {"role": "user", "content": "a", "name": "Ann"},
             {"role": "assistant", "content": None, "tool_calls": calls},
             {"role": "tool", "content": "b"}]})
         run = ("generate", self.model, "-n", 1, "--chat-template", "t.jinja", "--json")
         out = self.succeed_json(*run, "--messages", "c.json")
-        self.assertEqual(out["prompt"], "<f><g>user:aAnn;assistant:" + json.dumps(calls) + ";tool:b;")
+        self.assertEqual(out["prompt"], "<f><g>user:aAnn;assistant:" + json.dumps(told) + ";tool:b;")
         self.fail_with(2, ["c.json: ", "tools"], *run, "--messages", "c.json", "--chat-variables",
                        '{"tools": []}')
 
