@@ -37,8 +37,18 @@ bool is_of_a_word(char c) {
          c == '.';
 }
 
-/// Replaces a field where it stands as a word. One that is an English word, too, counts in quotes
-/// alone.
+/// The prefix that stands right before this place of a message; empty: none does.
+std::string_view prefix_before(const std::string& message, size_t at) {
+  for (const std::string_view prefix : kPrefixes) {
+    if (at >= prefix.size() && message.compare(at - prefix.size(), prefix.size(), prefix) == 0) {
+      return prefix;
+    }
+  }
+  return {};
+}
+
+/// Replaces a field where it stands as a word. One that is an English word, too, or the name of a
+/// log's column, counts behind a prefix alone.
 void replace(std::string& message, const FieldName& name) {
   const bool is_plain_word = name.field.find('_') == name.field.npos;
   for (size_t at = message.find(name.field); at != message.npos;
@@ -47,18 +57,13 @@ void replace(std::string& message, const FieldName& name) {
     const bool is_quoted =
         begin > 0 && message[begin - 1] == '\'' && end < message.size() && message[end] == '\'';
     if (is_quoted) --begin, ++end;
-    if (is_plain_word && !is_quoted) continue;
+    const std::string_view prefix = prefix_before(message, begin);
+    if (is_plain_word && prefix.empty()) continue;
     const bool is_part =
         (begin > 0 && is_of_a_word(message[begin - 1])) ||
         (end < message.size() && is_of_a_word(message[end]) && message[end] != '.');
     if (is_part) continue;
-    for (const std::string_view prefix : kPrefixes) {
-      if (begin >= prefix.size() &&
-          message.compare(begin - prefix.size(), prefix.size(), prefix) == 0) {
-        begin -= prefix.size();
-        break;
-      }
-    }
+    begin -= prefix.size();
     message.replace(begin, end - begin, name.option);
     at = begin;
   }
