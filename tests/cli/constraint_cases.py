@@ -59,7 +59,7 @@ class Constraint(CliTest):
                      "--json-schema", "schema.json", "-n")
         refused = self.run_tool(*arguments, "1")
         self.assertEqual(refused.returncode, 2)
-        least = re.search(rb"known to fit into (\d+) tokens", refused.stderr)[1].decode()
+        least = re.search(rb"needs (\d+) tokens as far as is known", refused.stderr)[1].decode()
         result = self.succeed(*arguments, least, "--audit", "run.vtr")
         self.assertEqual(set(json.loads(result.stdout)), {"name", "age"})
         closing, warning = result.stderr.decode().splitlines()
@@ -155,8 +155,8 @@ class Constraint(CliTest):
     def test_whole_numbers_and_closed_objects(self):
         schema = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 1})
         for seed in range(4):
-            text = self.generate("--json-schema", schema, "-n", "30", "--temperature", "2", "--seed", seed,
-                                 "--close-objects")["text"]
+            text = self.succeed_json("generate", MODEL, "-p", PROMPT, "--json", "--json-schema", schema, "-n", 30,
+                                     "--temperature", 2, "--seed", seed, "--close-objects")["text"]
             self.assertEqual(list(json.loads(text)), ["a"])
             self.assertIsInstance(json.loads(text)["a"], int)
         (self.folder / "whole.json").write_text(schema)
@@ -239,7 +239,7 @@ class Constraint(CliTest):
         one = self.generate("--choice", "no", "-n", "1")["tokens"]
         self.assertEqual(len(one), 1)
         ban = ["--ban", str(one[0])]
-        self.fail_with(2, ["known to fit into 2 tokens", "room for 1"], "generate", MODEL, "-p",
+        self.fail_with(2, ["needs 2 tokens as far as is known", "room for 1"], "generate", MODEL, "-p",
                        PROMPT, "--choice", "no", "-n", "1", *ban)
         run = self.generate("--choice", "no", "-n", "2", *ban)
         self.assertEqual(run["text"], "no")
