@@ -176,10 +176,10 @@ class Replay(DeviceCase):
         self.assertTrue(out.startswith("replayed with activation type int8 (logged: bf16)\n"
                                        "DIFFERENT: "), out)
         # On the CPU only who says so gets another kind of products.
-        self.fail_with(2, ["'activation_dtype' is BF16", "--activation-type int8"], "audit",
+        self.fail_with(2, ["--activation-type is BF16", "--activation-type int8"], "audit",
                        "replay", "run.vtr", "--device", "cpu")
         self.replay("run.vtr", "--device", "cpu", "--activation-type", "int8", code=1)
-        self.fail_with(2, ["'activation_dtype' is BF16"], "generate", model, "-p", PROMPT, *bf16)
+        self.fail_with(2, ["--activation-type is BF16"], "generate", model, "-p", PROMPT, *bf16)
         integers = ("--activation-type", "bf16", "--kv-type", "i16")
         plan = self.succeed("inspect", model, "--plan", *CUDA, *integers).stdout.decode()
         self.assertIn("attention_i16", plan)
@@ -195,7 +195,7 @@ class Replay(DeviceCase):
             self.succeed("generate", model, "-p", PROMPT, "-n", 4, "--seed", 5,
                          "--ignore-end-of-text", "--audit", f"{activations}.vtr", *CUDA, *more)
             self.assertTrue(json.loads(self.replay(f"{activations}.vtr", "--json"))["equal"])
-        self.fail_with(2, ["'activation_dtype' is F8_E4M3"], "audit", "replay", "fp8.vtr",
+        self.fail_with(2, ["--activation-type is F8_E4M3"], "audit", "replay", "fp8.vtr",
                        "--device", "cpu")
 
     def test_what_differs_is_named(self):

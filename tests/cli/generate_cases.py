@@ -41,7 +41,7 @@ class Generate(CliTest):
         arguments = ("generate", MODEL, "-p", PROMPT, "-n", 90, "--seed", 3, "--json",
                      "--ignore-end-of-text")
         tokens = self.succeed_json(*arguments)["tokens"]
-        small = self.fail_with(2, ["'kv_bytes' is 100", "one block of 64 positions"], *arguments,
+        small = self.fail_with(2, ["--kv-bytes is 100", "one block of 64 positions"], *arguments,
                                "--kv-bytes", 100).stderr.decode()
         block = int(re.search(r"at least (\d+)", small)[1])
         for blocks, reason in ((1, "context full"), (2, "length")):
