@@ -240,8 +240,12 @@ kv::PoolSizes no_pool(const EngineOptions& options) {
 void add_context(const EngineOptions& options, const ModelConfig& config, const KvBlocks& blocks,
                  ModelSummary& summary) {
   summary.table_bytes += kv::BlockPool::bytes_of(pool_sizes(options, config, blocks));
-  // What the reference has made, for its first pass, stands beside the pool.
-  if (options.kernels == KernelPath::kReference) summary.kv_bytes += options.kv_bytes;
+  if (options.kernels != KernelPath::kReference) return;
+  // The reference has made a block and a state for its first pass, which stand beside the pool.
+  const uint64_t block = kv_block_bytes(options, config);
+  const uint64_t state = summary.kv_bytes - block;  // less than the fused kernels keep
+  summary.kv_bytes += static_cast<uint64_t>(blocks.full) * block +
+                      static_cast<uint64_t>(num_states(options, config)) * state;
 }
 
 std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
