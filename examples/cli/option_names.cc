@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "option_names.h"
 
+#include <fmt/format.h>
+
 #include <cctype>
 #include <string_view>
 
@@ -75,7 +77,7 @@ std::string with_option_names(std::string message) {
   for (const FieldName& name : kFieldNames) {
     replace(message, name);
     // Where the library named the option, too.
-    const std::string option(name.option), twice = option + ", " + option;
+    const std::string option(name.option), twice = fmt::format("{0}, {0}", option);
     if (const size_t at = message.find(twice); at != message.npos) {
       message.replace(at, twice.size(), option);
     }

@@ -148,7 +148,7 @@ class DraftCallCosts {
   VITRINE_API void add(int32_t drafts, double cost);
   /// 0 before the second call.
   VITRINE_API double of(int32_t drafts) const;
-  int64_t num_calls() const { return num_calls_; }
+  int64_t num_calls() const { return num_calls_; }  ///< that were added
 
  private:
   void drop_first(int32_t drafts, double cost);
