@@ -257,7 +257,7 @@ class FederatedReplay(FederationCase):
         gone = self.write("gone.json", specialists=[
             {"name": n, "adapter": str(ADAPTERS / n) if n != "essays" else "gone"} for n in NAMES])
         self.fail_with(2, ("not there", "essays"), "audit", "replay", "run.vtr", "--model", gone)
-        self.fail_with(2, ("is a folder",), "audit", "replay", "run.vtr", "--model", MODEL)
+        self.fail_with(2, ("is a model",), "audit", "replay", "run.vtr", "--model", MODEL)
         # An adapter whose configuration is another; of a log of an earlier version nothing tells.
         scaled = self.folder / "scaled"
         shutil.copytree(ADAPTERS / "essays", scaled)
