@@ -147,7 +147,7 @@ TEST_P(State, APartOfTheDepthIsRefused) {
   input.tokens = std::span(ids_).first(2);
   const Error error = error_of([&] { engine_->step_layers({&input, 1}, {0, 2}, {}); });
   EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-  EXPECT_TRUE(is_one_line_with(error, {"state", "part of the layers", "use step"}));
+  EXPECT_TRUE(is_one_line_with(error, {"state", "part of the layers", "a step of all layers"}));
   expect_rest(input.sequence, "after a refusal");
 }
 
