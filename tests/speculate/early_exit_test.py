@@ -103,7 +103,7 @@ class EarlyExitTest(unittest.TestCase):
         result = subprocess.run(
             [VITRINE, "generate", str(folder), "-p", PROMPT, "-n", str(NUM_TOKENS), "--json",
              "--temperature", "0", "--ignore-end-of-text", "--threads", "1",
-             "--speculate", kind, "--draft-max", str(drafts)],
+             "--speculate", kind, "--draft-max", str(drafts), "--draft-ungated"],
             capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
