@@ -12,6 +12,7 @@ namespace {
 
 struct FieldName {
   std::string_view field, option;
+  bool is_in_logs = false;  // a log has a field of this name, too
 };
 constexpr FieldName kFieldNames[] = {
     {"activation_dtype", "--activation-type"},
@@ -27,7 +28,7 @@ constexpr FieldName kFieldNames[] = {
     {"max_sequences", "--parallel"},
     {"max_step_tokens", "--step-tokens"},
     {"mmap_weights", "--mmap"},
-    {"rope_frequencies", "--rope-frequencies"},
+    {"rope_frequencies", "--rope-frequencies", true},
     {"strict", "--strict"},
     {"threads", "-t"},
 };
@@ -49,10 +50,10 @@ std::string_view prefix_before(const std::string& message, size_t at) {
   return {};
 }
 
-/// Replaces a field where it stands as a word. One that is an English word, too, or the name of a
-/// log's column, counts behind a prefix alone.
+/// Replaces a field where it stands as a word. One that is an English word, too, or a name in a log,
+/// counts behind a prefix alone.
 void replace(std::string& message, const FieldName& name) {
-  const bool is_plain_word = name.field.find('_') == name.field.npos;
+  const bool needs_prefix = name.is_in_logs || name.field.find('_') == name.field.npos;
   for (size_t at = message.find(name.field); at != message.npos;
        at = message.find(name.field, at + 1)) {
     size_t begin = at, end = at + name.field.size();
@@ -60,7 +61,7 @@ void replace(std::string& message, const FieldName& name) {
         begin > 0 && message[begin - 1] == '\'' && end < message.size() && message[end] == '\'';
     if (is_quoted) --begin, ++end;
     const std::string_view prefix = prefix_before(message, begin);
-    if (is_plain_word && prefix.empty()) continue;
+    if (needs_prefix && prefix.empty()) continue;
     const bool is_part =
         (begin > 0 && is_of_a_word(message[begin - 1])) ||
         (end < message.size() && is_of_a_word(message[end]) && message[end] != '.');

@@ -2,6 +2,7 @@
 // How JSON text can be finished from any place in it.
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "finish.h"
 
@@ -453,9 +454,14 @@ bool JsonFinish::leads_out(const Frame& frame, Place place, const std::string& t
     machine_.step(at, static_cast<uint8_t>(byte), next);
     std::swap(at, next);
   }
-  return std::any_of(at.begin(), at.end(), [&frame](const Config& after) {
+  const auto is_joined = [&frame](const Frame* after) {  // the places behind it part again there
+    if (frame.parent == nullptr) return false;
+    const std::span joined(frame.parent->joined, frame.parent->num_joined);
+    return std::ranges::find(joined, after) != joined.end();
+  };
+  return std::any_of(at.begin(), at.end(), [&](const Config& after) {
     return after.kind == Config::kAfterValue &&
-           (after.frame == frame.parent ||
+           (after.frame == frame.parent || is_joined(after.frame) ||
             // A unique array's frame changes with each item.
             (after.frame != nullptr && frame.parent != nullptr &&
              after.frame->is_object == frame.parent->is_object &&

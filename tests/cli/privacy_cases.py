@@ -177,13 +177,12 @@ class Privacy(AuditCase):
             self.succeed("audit", "replay", "run.json")
         # Of a later version: it is not taken for the default.
         self.generate("run.json")
-        for name, told, known in (("kv_type", "kv_type", "bf16, f16, f32, i16"),
-                                  ("activation_type", "activation_type", "int8, bf16, fp8"),
-                                  ("rope_frequencies", "--rope-frequencies", "f32, bf16")):
+        for name, known in (("kv_type", "bf16, f16, f32, i16"), ("activation_type", "int8, bf16, fp8"),
+                            ("rope_frequencies", "f32, bf16")):
             log = json.loads((self.folder / "run.json").read_text())
             log["runtime"]["options"][name] = "f8"
             (self.folder / "later.json").write_text(json.dumps(log))
-            self.fail_with(2, ["later.json", f"{told} 'f8'", known], "audit", "replay",
+            self.fail_with(2, ["later.json", f"{name} 'f8'", known], "audit", "replay",
                            "later.json")
 
     def test_encrypted_tables(self):

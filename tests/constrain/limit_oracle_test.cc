@@ -166,14 +166,14 @@ class JsonWalk {
 };
 
 TEST(LimitOracle, JsonIsAsIfEachTokenWereTried) {
-  std::mt19937 rng(11);
+  std::mt19937 rng(2);
   size_t ruled_out = 0;
   for (const bool has_all_bytes : {true, false}) {
     const TokenTable table = vocabulary(has_all_bytes ? 1237 : 2111, has_all_bytes, rng());
     for (const char* schema : kSchemas) {
       for (const auto whitespace : {JsonWhitespace::kOneLine, JsonWhitespace::kRfc}) {
         SCOPED_TRACE(schema);
-        SchemaOptions options = SchemaOptions::every_spelling();
+        SchemaOptions options;
         options.whitespace = whitespace;
         for (int run = 0; run < 6; ++run) {
           JsonGrammar grammar(schema, options);
@@ -182,7 +182,7 @@ TEST(LimitOracle, JsonIsAsIfEachTokenWereTried) {
         }
       }
     }
-    JsonGrammar any(SchemaOptions::every_spelling());
+    JsonGrammar any{SchemaOptions{}};
     for (int run = 0; run < 6; ++run) ruled_out += JsonWalk(table, any, rng).run(12);
   }
   EXPECT_GT(ruled_out, 100000u);
