@@ -36,6 +36,15 @@ class BatchAnswer {
   BatchAnswer& operator=(const BatchAnswer&) = delete;
 
   vitrine::Generation& generation() { return *generation_; }
+  /// Takes its part of a step. Where its own input failed, the answer ends with that.
+  void accept(std::span<const vitrine::StepOutput> outputs) {
+    try {
+      generation_->accept(outputs);
+    } catch (const vitrine::Error& error) {
+      if (result().reason != vitrine::StopReason::kFailed) throw;
+      failure_ = error.what();
+    }
+  }
   size_t index() const { return index_; }
   const vitrine::GenerateResult& result() const { return generation_->result(); }
   /// Why it is not what its constraint asks for; empty where it is.
@@ -46,7 +55,7 @@ class BatchAnswer {
     text_ += answer_->finish();
     vitrine::GenerateResult result = this->result();
     if (answer_->is_cut_whole()) result.is_complete = true;
-    failure_ = unfinished(result);
+    if (failure_.empty()) failure_ = unfinished(result);
     nlohmann::ordered_json json = {{"index", index_}};
     if (!prompt_.id.is_null()) json["id"] = prompt_.id;
     json["text"] = text_;
@@ -151,10 +160,10 @@ class AnswerBatch {
       return make_room();
     }
     result_.most_at_once = std::max(result_.most_at_once, std::ssize(open));
-    for (vitrine::Generation* one : open) {
-      const auto count = static_cast<size_t>(
-          std::ranges::count(outputs, one->sequence(), &vitrine::StepOutput::sequence));
-      one->accept(outputs.first(count));
+    for (const auto& answer : running_) {
+      const auto count = static_cast<size_t>(std::ranges::count(
+          outputs, answer->generation().sequence(), &vitrine::StepOutput::sequence));
+      answer->accept(outputs.first(count));
       outputs = outputs.subspan(count);
     }
   }

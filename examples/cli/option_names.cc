@@ -50,8 +50,8 @@ std::string_view prefix_before(const std::string& message, size_t at) {
   return {};
 }
 
-/// Replaces a field where it stands as a word. One that is an English word, too, or a name in a log,
-/// counts behind a prefix alone.
+/// Replaces a field where it stands as a word. One that is an English word, too, or a name in a
+/// log, counts behind a prefix alone.
 void replace(std::string& message, const FieldName& name) {
   const bool needs_prefix = name.is_in_logs || name.field.find('_') == name.field.npos;
   for (size_t at = message.find(name.field); at != message.npos;

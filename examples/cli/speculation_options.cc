@@ -68,8 +68,9 @@ std::optional<vitrine::EarlyExitOptions> find_exit(const std::string& kind) {
 
 std::unique_ptr<vitrine::Drafter> make_exit(const std::string& kind, vitrine::Stepper& model,
                                             const vitrine::EarlyExitOptions& options) {
-  auto* const engine = dynamic_cast<vitrine::Engine*>(&model);
-  if (engine != nullptr) return vitrine::make_early_exit(*engine, options);
+  if (vitrine::Engine* const engine = model.engine()) {
+    return vitrine::make_early_exit(*engine, options);
+  }
   refuse(
       fmt::format("'{}' guesses with layers of one model; expected ngram, suffix or {}MODEL for "
                   "a federation",

@@ -194,6 +194,9 @@ class VITRINE_API AuditSink {
   /// The record reserved last is complete. Should not throw: what other sinks of the same step have
   /// committed before stays with them.
   virtual void commit() = 0;
+  /// Asked where reserve() or commit() threw: the sequence whose record it could not keep, so that
+  /// the others' can be kept without; 0: all of them.
+  virtual uint64_t failed_sequence() const { return 0; }
   /// A sequence was created, forked, truncated or released. Between passes, after open(); also
   /// while the recorder is off. Must not throw.
   virtual void on_event(const AuditEvent& event) { (void)event; }

@@ -64,22 +64,26 @@ struct QuantizeReport {
   std::optional<QuantizeEvaluation> evaluation;      ///< what `evaluate` returned
 };
 
-/// Quantizes the attention, expert, shared-expert and dense feed-forward projections of the
-/// checkpoint folder `in` into the new folder `out`, in compressed-tensors' `pack-quantized`
-/// layout, or with "fp8" in its `float-quantized`.
+/// Quantizes the projections of the checkpoint folder `in` into the new folder `out`, in
+/// compressed-tensors' `pack-quantized` layout, or with "fp8" in its `float-quantized`. The model's
+/// own ops say which matrices these are: those of attention (latent attention and Gated DeltaNet
+/// too), experts, shared experts and dense feed-forward blocks, and of layers that draft (MTP).
 ///
-/// Router, norms, biases, embedding and shared_expert_gate stay as they are; the output head
-/// becomes int8 (tied embeddings: a separate `lm_head`, and `tie_word_embeddings` false in the new
-/// config). A matrix whose columns the group doesn't divide stays as it is; where those are most of
-/// the weights and a smaller group would take more, kInvalidArgument names it. A source of 8-bit
-/// floats is taken as their values times their scales in float32, rounded to the embedding's dtype,
-/// and what of it is not quantized is written so. config.json,
-/// generation_config.json, tokenizer.json and tokenizer_config.json come along;
-/// `vitrine_manifest.json` says how it was made.
+/// Router, norms, biases, embedding and shared_expert_gate stay as they are, and so do latent
+/// attention's kv_b_proj, which is multiplied as floats, what makes the strengths and decays of
+/// Gated DeltaNet's states, and what the model does not read. The output head becomes int8 (tied
+/// embeddings: a separate `lm_head`, and `tie_word_embeddings` false in the new config). A matrix
+/// whose columns the group doesn't divide stays as it is; where those are most of the weights and a
+/// smaller group would take more, kInvalidArgument names it. A source of 8-bit floats is taken as
+/// their values times their scales in float32, rounded to the embedding's dtype, and what of it is
+/// not quantized is written so. config.json, generation_config.json, tokenizer.json and
+/// tokenizer_config.json come along; `vitrine_manifest.json` says how it was made, and of each
+/// tensor that stays why.
 ///
 /// `out` appears whole or not at all. Streams in blocks of rows: memory does not grow with the
 /// model. Throws kInvalidArgument (unknown scheme or group size, `out` exists and isn't empty, `in`
-/// has quantized integers), and what Checkpoint::open and the writer throw. Thread-safe.
+/// has quantized integers), kUnsupported (a model_type that Vitrine doesn't run), and what
+/// Checkpoint::open and the writer throw. Thread-safe.
 VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
                                                const QuantizeOptions& options);
 

@@ -20,6 +20,8 @@
 
 namespace vitrine {
 
+class Checkpoint;
+
 namespace engine {
 struct EngineAccess;
 }  // namespace engine
@@ -41,6 +43,11 @@ struct EngineOptions {
   int max_sequences = 1;      ///< sequences that may live at once, forks among them
   int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
+  /// States of sequences that are kept at once, of a model that has such (DeltaNet, short
+  /// convolutions): those of sequences that live, and earlier ones, of prefixes and of where turns
+  /// ended, which are computed again where they had to go. At least max_sequences; 0: two for each
+  /// of these and two more. They count among kv_bytes.
+  int max_states = 0;
   /// Positions in one block of keys and values; 0: as their codec has it (64). Deprecated: another
   /// multiple of 16 up to 256 changes no result, and a codec may refuse it.
   int kv_block_size = 0;
@@ -130,34 +137,6 @@ struct EngineOptions {
 struct LayerRange {
   int first = 0;  ///< layer
   int end = -1;   ///< behind the last one; -1: all from `first` on
-};
-
-/// Names a prefix that an engine keeps; none is 0, and none is a sequence's name.
-using PrefixId = uint64_t;
-
-/// The beginning of a sequence that an engine keeps.
-struct KvPrefix {
-  std::span<const int32_t> tokens;  ///< of its positions; valid until it is released
-  int adapter = -1;                 ///< which its keys and values were made with, -1: none, or the
-                                    ///< sum of EngineOptions::lora
-  int64_t blocks = 0;               ///< that it holds, shared or not
-};
-
-/// What a step would take of an engine, and what there is.
-struct StepFit {
-  int64_t tokens = 0;            ///< that its inputs bring
-  int64_t max_tokens = 0;        ///< EngineOptions::max_step_tokens
-  int64_t rows = 0;              ///< of logits that they ask for
-  int64_t max_rows = 0;          ///< EngineOptions::max_logit_rows
-  int64_t blocks = 0;            ///< that it takes from the pool, copies of shared ones among them
-  int64_t free_blocks = 0;       ///< of the pool
-  SequenceId full_sequence = 0;  ///< the first one that would outgrow max_context; 0: none
-
-  /// Whether there is room for all of it.
-  bool fits() const {
-    return tokens > 0 && tokens <= max_tokens && rows <= max_rows && blocks <= free_blocks &&
-           full_sequence == 0;
-  }
 };
 
 /// One op of a plan.
@@ -254,35 +233,22 @@ class VITRINE_API Engine final : public Stepper {
   int64_t length(SequenceId sequence) const override;
   std::span<const int32_t> tokens(SequenceId sequence) const override;
 
-  /// Of the tokens that the last step which the sequence was in brought it, the first `count` stay
-  /// (a draft's that were accepted); the others are forgotten as by truncate(). Throws
-  /// kInvalidArgument for more than it brought and still has.
-  void keep(SequenceId sequence, int64_t count);
-
-  /// Keeps the first `length` positions of a sequence, whatever becomes of that: it goes on, is
-  /// truncated or released. Their blocks stay where they are, counted once more; whoever writes
-  /// behind them into the last one copies it. Takes no memory of the pool itself. Throws
-  /// kInvalidArgument for more positions than there are. In an audit log the prefix is a fork of
-  /// the sequence which no step touches.
-  PrefixId retain(SequenceId sequence, int64_t length);
-  /// A new sequence that begins with the first `length` positions of a prefix, under its adapter.
-  /// What follows has the bits that it has behind the same tokens without reuse. Throws as
-  /// create_sequence() does, and kInvalidArgument for more positions than there are. In an audit
-  /// log it is a fork of the prefix.
-  SequenceId attach(PrefixId prefix, int64_t length);
-  /// The same with all of it.
-  SequenceId attach(PrefixId prefix);
-  /// Returns what a prefix is. Throws kInvalidArgument for an unknown one.
-  KvPrefix prefix(PrefixId prefix) const;
-  /// Forgets a prefix; sequences that began with it stay.
-  void release_prefix(PrefixId prefix);
-  /// Blocks free, and in total.
-  std::pair<int64_t, int64_t> kv_blocks() const;
-  /// What a step of these inputs would take, as step() itself finds it, and what there is. Nothing
-  /// changes. Throws kInvalidArgument for an unknown sequence, or one that stands twice.
-  StepFit fits(std::span<const StepInput> inputs) const;
+  void keep(SequenceId sequence, int64_t count) override;
+  using Stepper::attach;
+  PrefixId retain(SequenceId sequence, int64_t length) override;
+  SequenceId attach(PrefixId prefix, int64_t length) override;
+  KvPrefix prefix(PrefixId prefix) const override;
+  int64_t resumed_length(PrefixId prefix, int64_t length) const override;
+  void release_prefix(PrefixId prefix) override;
+  void preempt(SequenceId sequence) override;
+  std::pair<int64_t, int64_t> kv_blocks() const override;
+  StepFit fits(std::span<const StepInput> inputs) const override;
+  StepperTraits traits() const override;
+  ThreadLender* thread_lender() override;
+  Engine* engine() override { return this; }
 
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
+  std::span<const StepFailure> failures() const override;
   std::span<const float> features(SequenceId sequence) const override;
 
   /// A step of some layers: for early exit, for checks in the middle of the depth, for calibration
@@ -299,6 +265,18 @@ class VITRINE_API Engine final : public Stepper {
   /// [tokens, hidden_size] what left the last layer of the last step, where that was not the
   /// model's last; else empty. Valid until the next step.
   std::span<const float> residual_rows() const;
+
+  /// Replaces a matrix between two steps by that of another checkpoint, which has it in the same
+  /// shape and format: so a calibration goes on, layer by layer, with what it has quantized.
+  /// `module`: as the model's files name it, without ".weight" ("model.layers.3.mlp.up_proj"). What
+  /// sequences and prefixes hold already stays as it was computed. Throws kInvalidArgument for a
+  /// module that no op multiplies with and for another format, what reading throws (kIo, kBadFile),
+  /// kUnsupported but on the CPU's fused kernels, and for a mapped or cached matrix; then nothing
+  /// has changed.
+  void replace_matrix(const std::string& module, const Checkpoint& from);
+  /// The same by floats [rows, columns], of a matrix in F32, F16 or BF16, to which they are rounded
+  /// (nearest, ties to even).
+  void replace_matrix(const std::string& module, std::span<const float> values);
 
   /// Says who is shown the rows of EngineOptions::taps (not owned; null: nobody).
   void set_tap_reader(TapReader* reader);

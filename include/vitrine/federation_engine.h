@@ -58,6 +58,21 @@ class VITRINE_API Federation final : public Stepper {
   void release(SequenceId sequence) override;
   int64_t length(SequenceId sequence) const override;
   std::span<const int32_t> tokens(SequenceId sequence) const override;
+  using Stepper::attach;
+  void keep(SequenceId sequence, int64_t count) override;
+  /// Keeps those positions of every specialist.
+  PrefixId retain(SequenceId sequence, int64_t length) override;
+  SequenceId attach(PrefixId prefix, int64_t length) override;
+  KvPrefix prefix(PrefixId prefix) const override;
+  int64_t resumed_length(PrefixId prefix, int64_t length) const override;
+  void release_prefix(PrefixId prefix) override;
+  void preempt(SequenceId sequence) override;
+  std::pair<int64_t, int64_t> kv_blocks() const override;
+  /// Tokens and rows are the federation's; blocks are those of the engine that has the least left,
+  /// and what has to be computed again is that of all specialists together.
+  StepFit fits(std::span<const StepInput> inputs) const override;
+  StepperTraits traits() const override;
+  ThreadLender* thread_lender() override;
 
   /// Does what Engine::step does. A step's outputs have the joint's log-probabilities in place of
   /// logits, for every row, and the base's hidden state where the combiner reads it; on CUDA's
@@ -66,8 +81,8 @@ class VITRINE_API Federation final : public Stepper {
   /// is recorded of a token is its probability before the mask. Forced routes name layers by their
   /// numbers in the log, so each specialist has its own.
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
-  /// [specialists] what each had to do with the token of an output of the last step.
-  std::span<const SpecialistShare> shares(size_t output) const;
+  std::span<const StepFailure> failures() const override;
+  std::span<const SpecialistShare> shares(size_t output) const override;
 
   void set_audit_sink(AuditSink* sink) override;
   AuditSink* audit_sink() const override;

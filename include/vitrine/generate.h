@@ -27,12 +27,13 @@ enum class StopReason : uint8_t {
   kComplete,  ///< the constraint is met and nothing can follow
   kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
   kRejected,  ///< GenerateOptions::validator accepted no attempt
+  kFailed,    ///< its input of a step failed (Stepper::failures), and accept() threw
   /// A constraint's answer is whole and ended by itself (it was kComplete or kEndOfText), but the
   /// limit of tokens took away, before at least one of its tokens, what could have come otherwise.
   kLengthConstrained,
 };
 /// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected",
-/// "length_constrained".
+/// "failed", "length_constrained".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
 /// How far the steps of a prompt have come.
@@ -174,9 +175,9 @@ struct GenerateResult {
 ///     }
 ///
 /// It can be left alone between any two steps and gone on with later; other sequences may be
-/// stepped meanwhile. Where a step throws kCancelled, whoever drives it calls cancel() of those
-/// whose flag is raised and asks the others for their input again. Not thread-safe. Everything that
-/// is given to it must stay.
+/// stepped meanwhile, and its blocks given up (preempt). Where a step throws kCancelled, whoever
+/// drives it calls cancel() of those whose flag is raised and asks the others for their input
+/// again. Not thread-safe. The prompt is copied; everything else that is given to it must stay.
 class VITRINE_API Generation {
  public:
   /// Checks what it is given, and runs what comes before the first step: a constraint's first mask,
@@ -207,8 +208,12 @@ class VITRINE_API Generation {
   /// Takes the outputs of the input that next_input() gave last, those of its rows alone and in
   /// their order, and goes on with them: tells the callback, follows the constraint, begins another
   /// attempt. What the sequence holds too much after that, it has truncated when this returns.
-  /// Throws what the callback, the validator and the constraint throw; it has finished then.
+  /// Throws what the callback, the validator and the constraint throw, and what its input met where
+  /// that failed alone (Stepper::failures); it has finished then, and others go on.
   void accept(std::span<const StepOutput> outputs);
+  /// Gives up the keys and values of its sequence (Stepper::preempt): its next step computes them
+  /// again, and the answer is the same to the bit. Between steps.
+  void preempt();
   /// Ends the answer here: kCancelled. Between steps, or where one was cancelled.
   void cancel();
   /// What was made so far; whole where it has finished.

@@ -69,7 +69,7 @@ class VITRINE_API Model final : public Stepper {
   /// With what stands for defaults.
   const EngineOptions& options() const override;
   /// The engine, or null: a model has this or federation().
-  Engine* engine();
+  Engine* engine() override;
   /// The same.
   const Engine* engine() const;
   /// The federation, or null.
@@ -98,7 +98,21 @@ class VITRINE_API Model final : public Stepper {
   void release(SequenceId sequence) override;
   int64_t length(SequenceId sequence) const override;
   std::span<const int32_t> tokens(SequenceId sequence) const override;
+  using Stepper::attach;
+  void keep(SequenceId sequence, int64_t count) override;
+  PrefixId retain(SequenceId sequence, int64_t length) override;
+  SequenceId attach(PrefixId prefix, int64_t length) override;
+  KvPrefix prefix(PrefixId prefix) const override;
+  int64_t resumed_length(PrefixId prefix, int64_t length) const override;
+  void release_prefix(PrefixId prefix) override;
+  void preempt(SequenceId sequence) override;
+  std::pair<int64_t, int64_t> kv_blocks() const override;
+  StepFit fits(std::span<const StepInput> inputs) const override;
+  StepperTraits traits() const override;
+  ThreadLender* thread_lender() override;
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
+  std::span<const StepFailure> failures() const override;
+  std::span<const SpecialistShare> shares(size_t output) const override;
   std::span<const float> features(SequenceId sequence) const override;
   void set_audit_sink(AuditSink* sink) override;
   AuditSink* audit_sink() const override;

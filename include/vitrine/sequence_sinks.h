@@ -12,7 +12,8 @@ namespace vitrine {
 
 /// Parts the records of steps that several sequences share: what is of a sequence with a sink of
 /// its own goes there, as if it had stepped alone (the pass's number and time are the step's), the
-/// rest to another sink or nowhere. A sink that has no room for its part fails the step, and then
+/// rest to another sink or nowhere. A sink that has no room for its part fails its sequence's
+/// input, and the step is made without that (Stepper::step); the others' sink fails the step. Then
 /// no other one keeps a part of it. For hosts that serve many and owe each one account.
 ///
 ///     SequenceSinks sinks(&everybody_else);
@@ -38,6 +39,8 @@ class VITRINE_API SequenceSinks final : public AuditSink {
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
+  /// The sequence of the sink that had no room last; 0: it was the others' sink.
+  uint64_t failed_sequence() const override;
   void on_event(const AuditEvent& event) override;
   void on_failure(const ConstraintFailure& failure) override;
   void on_drafts(const DraftedPass& drafts) override;

@@ -17,6 +17,7 @@ struct SequenceSinks::Impl {
   AuditLayout layout;
   size_t max_record_bytes = 0;
   bool is_open = false;
+  uint64_t failed = 0;            // AuditSink::failed_sequence()
   std::vector<uint64_t> slab;     // the step's record, aligned
   std::vector<uint32_t> tokens;   // of a part, by their numbers in the step
   std::vector<AuditSink*> sinks;  // [tokens] of the step
@@ -109,6 +110,7 @@ void SequenceSinks::open(const AuditLayout& layout, size_t max_record_bytes) {
 }
 
 std::byte* SequenceSinks::reserve(size_t num_bytes) {
+  impl_->failed = 0;
   if (num_bytes > impl_->slab.size() * sizeof(uint64_t)) {
     throw Error(ErrorKind::kInternal,
                 "a record of " + std::to_string(num_bytes) + " bytes is larger than open() said");
@@ -132,12 +134,17 @@ void SequenceSinks::commit() {
     for (size_t i = first; i < sinks.size(); ++i) {
       if (sinks[i] == sinks[first]) impl_->tokens.push_back(static_cast<uint32_t>(i));
     }
+    const uint64_t sequence = impl_->token(first).sequence;
+    impl_->failed = impl_->own.contains(sequence) ? sequence : 0;
     impl_->write_part(header, *sinks[first]);
   }
+  impl_->failed = 0;
   for (size_t first = 0; first < sinks.size(); ++first) {
     if (impl_->is_first_of_its_sink(first)) sinks[first]->commit();
   }
 }
+
+uint64_t SequenceSinks::failed_sequence() const { return impl_->failed; }
 
 void SequenceSinks::on_event(const AuditEvent& event) {
   AuditSink* const sink = impl_->sink_of(event.sequence);

@@ -13,6 +13,7 @@
 #include "backend_torch/readback.h"
 #include "backend_torch/tensor_sampler.h"
 #include "backend_torch/torch_device.h"
+#include "backend_torch/torch_errors.h"
 #include "backend_torch/torch_op.h"
 #include "backend_torch/upload.h"
 #include "engine/adapter_groups.h"
@@ -23,17 +24,6 @@
 namespace vitrine::backend_torch {
 
 namespace {
-
-// No exception of libtorch's leaves the library.
-[[noreturn]] void throw_as_ours(const c10::Error& error, const std::string& what) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
-    throw Error(ErrorKind::kOutOfMemory, what + " on the reference path ran out of memory; lower " +
-                                             "max_context or use a smaller model");
-  }
-  const std::string text = error.what_without_backtrace();
-  throw Error(ErrorKind::kInternal,
-              what + " on the reference path failed: " + text.substr(0, text.find('\n')));
-}
 
 class ReferenceExecutor final : public engine::Executor {
  public:
@@ -94,13 +84,42 @@ class ReferenceExecutor final : public engine::Executor {
   // Its choices are the device's: there is nobody to stop for.
   void run_to_choice(const engine::StepBatch& /*batch*/, engine::PassOutput& /*output*/) override {}
   void run_from_choice(const engine::StepBatch& batch, engine::PassOutput& output) override {
-    try {
-      run_pass(batch, output);
-    } catch (const c10::Error& error) {
-      throw_as_ours(error, "a pass of " + std::to_string(batch.token_ids.size()) + " tokens");
-    }
+    with_own_errors(
+        [&] { return "a pass of " + std::to_string(batch.token_ids.size()) + " tokens"; },
+        [&] { run_pass(batch, output); });
   }
 
+  bool runs_layers() const override { return true; }
+
+  void copy_block(int32_t from, int32_t to) override {
+    with_own_errors([] { return "copying a block of keys and values"; },
+                    [&] { copy_kept_block(from, to); });
+  }
+  void copy_state(int32_t from, int32_t to) override {
+    with_own_errors([] { return "copying a sequence's state"; },
+                    [&] { copy_kept_state(from, to); });
+  }
+
+  const std::vector<PlanEntry>& plan() const override { return plan_; }
+  const ops::Readback& readback() const override { return readback_; }
+
+  void describe(ModelSummary& summary) const override {
+    summary.kernels = "reference";
+    summary.isa = "aten";
+    summary.invariant = false;
+    summary.threads = at::get_num_threads();
+    summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
+    summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
+    for (const ReferenceKv& kv : kv_) summary.kv_bytes += kv.keys.nbytes() + kv.values.nbytes();
+    for (const ReferenceStates& states : states_) {
+      for (const at::Tensor* kept : {&states.rule, &states.inputs}) {
+        if (kept->defined()) summary.kv_bytes += kept->nbytes();
+      }
+    }
+    summary.bytes_per_token = weights_.num_bytes();
+  }
+
+ private:
   void run_pass(const engine::StepBatch& batch, engine::PassOutput& output) {
     const c10::InferenceMode guard;
     const Float32Guard float32(device_);
@@ -157,9 +176,7 @@ class ReferenceExecutor final : public engine::Executor {
     }
   }
 
-  bool runs_layers() const override { return true; }
-
-  void copy_block(int32_t from, int32_t to) override {
+  void copy_kept_block(int32_t from, int32_t to) {
     const c10::InferenceMode guard;
     for (ReferenceKv& kv : kv_) {
       for (at::Tensor* cache : {&kv.keys, &kv.values}) {
@@ -169,7 +186,7 @@ class ReferenceExecutor final : public engine::Executor {
     }
   }
 
-  void copy_state(int32_t from, int32_t to) override {
+  void copy_kept_state(int32_t from, int32_t to) {
     const c10::InferenceMode guard;
     for (ReferenceStates& states : states_) {
       for (at::Tensor* kept : {&states.rule, &states.inputs}) {
@@ -184,26 +201,6 @@ class ReferenceExecutor final : public engine::Executor {
     }
   }
 
-  const std::vector<PlanEntry>& plan() const override { return plan_; }
-  const ops::Readback& readback() const override { return readback_; }
-
-  void describe(ModelSummary& summary) const override {
-    summary.kernels = "reference";
-    summary.isa = "aten";
-    summary.invariant = false;
-    summary.threads = at::get_num_threads();
-    summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
-    summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
-    for (const ReferenceKv& kv : kv_) summary.kv_bytes += kv.keys.nbytes() + kv.values.nbytes();
-    for (const ReferenceStates& states : states_) {
-      for (const at::Tensor* kept : {&states.rule, &states.inputs}) {
-        if (kept->defined()) summary.kv_bytes += kept->nbytes();
-      }
-    }
-    summary.bytes_per_token = weights_.num_bytes();
-  }
-
- private:
   void make_states(int64_t slots) {
     const auto floats = at::TensorOptions().dtype(at::kFloat).device(device_);
     states_.resize(static_cast<size_t>(graph_.num_layers));
@@ -412,9 +409,8 @@ class ReferenceExecutor final : public engine::Executor {
 }  // namespace vitrine::backend_torch
 
 vitrine::engine::Executor* vitrine_torch_make_executor(vitrine::engine::ReferenceInputs& inputs) {
-  try {
-    return std::make_unique<vitrine::backend_torch::ReferenceExecutor>(inputs).release();
-  } catch (const c10::Error& error) {
-    vitrine::backend_torch::throw_as_ours(error, "loading on " + inputs.options.device.name());
-  }
+  using vitrine::backend_torch::ReferenceExecutor;
+  return vitrine::backend_torch::with_own_errors(
+      [&] { return "loading on " + inputs.options.device.name(); },
+      [&] { return std::make_unique<ReferenceExecutor>(inputs).release(); });
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "model/tensor_use.h"
+#include "model/weight_use.h"
 #include "stored_form.h"
 
 namespace vitrine::compress {
@@ -13,36 +15,21 @@ constexpr std::string_view kHeadTensor = "lm_head.weight";
 constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
 constexpr std::string_view kUndivided = "the group of ";  // how that obstacle begins
 
-bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> suffixes) {
-  return std::ranges::any_of(suffixes, [&](auto suffix) { return name.ends_with(suffix); });
+/// Returns true for a matrix that an op multiplies with, or that nothing here knows: the target
+/// "Linear" of compressed-tensors would cover its module.
+bool looks_linear(const TensorInfo& info, const model::WeightUse* use) {
+  if (use == nullptr) return info.shape.size() == 2 && info.name.ends_with(kWeight);
+  return use->kind == model::WeightUse::Kind::kProduct ||
+         use->kind == model::WeightUse::Kind::kFloatProduct;
 }
 
-bool is_projection(std::string_view name) {
-  return name.starts_with("model.layers.") &&
-         (ends_with_any(
-              name,
-              {".q_proj.weight", ".k_proj.weight", ".v_proj.weight", ".o_proj.weight",
-               ".gate_proj.weight", ".up_proj.weight", ".down_proj.weight",
-               ".self_attn.out_proj.weight", ".conv.in_proj.weight", ".conv.out_proj.weight",
-               ".feed_forward.w1.weight", ".feed_forward.w2.weight", ".feed_forward.w3.weight"}) ||
-          (name.find(".experts.") != name.npos &&
-           ends_with_any(name, {".w1.weight", ".w2.weight", ".w3.weight"})));
-}
-
-/// A linear module that compressed-tensors' target "Linear" would cover.
-bool is_other_linear(std::string_view name) {
-  return ends_with_any(name, {".gate.weight", ".router.layer.weight", ".router.weight",
-                              ".shared_expert_gate.weight"});
-}
-
-std::string reason_to_copy(const TensorInfo& info) {
-  const std::string_view name = info.name;
-  if (name == kEmbeddingTensor) return "embedding";
-  if (name.ends_with(".shared_expert_gate.weight")) return "shared expert gate";
-  if (is_other_linear(name)) return "router";
-  if (ends_with_any(name, {".bias"})) return "bias";
-  if (ends_with_any(name, {"norm.weight"})) return "norm";
-  return "not a projection";
+/// Says why a tensor stays that is no projection.
+std::string reason_to_copy(const TensorInfo& info, const model::WeightUse* use,
+                           const ModelConfig& config) {
+  if (use != nullptr) return std::string(use->purpose);
+  const char* purpose = model::purpose_beside_model(info.name, config);
+  if (purpose == nullptr) return "the model does not read it";
+  return std::string("the model does not read it (") + purpose + ")";
 }
 
 bool is_float_type(DType dtype) {
@@ -149,7 +136,9 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     throw Error(ErrorKind::kInvalidArgument, "group size " + std::to_string(options.group_size) +
                                                  " is unknown; expected 32, 64 or 128");
   }
-  const bool is_tied = parse_model_config(checkpoint).tie_word_embeddings;
+  const ModelConfig config = parse_model_config(checkpoint);
+  const bool is_tied = config.tie_word_embeddings;
+  const model::WeightUses uses(checkpoint, config);
 
   QuantizePlan plan;
   bool has_projection = false;
@@ -161,21 +150,21 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     if (belongs_to_float8(checkpoint, info.name)) continue;
     PlannedTensor planned{&info, "", nullptr, ""};
     planned.dtype = planned.is_widened() ? wide : info.dtype;
-    if (is_projection(info.name) || is_head) {
+    const model::WeightUse* use = uses.find(info.name);
+    if (is_head || (use != nullptr && use->kind == model::WeightUse::Kind::kProduct)) {
+      planned.module = module_of(info.name);
       planned.reason = is_head && !options.quantize_head
                            ? "output head kept on request"
                            : obstacle(info, method, options.group_size);
-      planned.module = module_of(info.name);
-      if (planned.reason.empty()) {
-        planned.method = is_head ? &head_method : &method;
-        if (is_head) plan.head_method = planned.method;
-        has_projection |= !is_head;
-      } else {
-        plan.ignored_modules.push_back(planned.module);
-      }
     } else {
-      planned.reason = reason_to_copy(info);
-      if (is_other_linear(info.name)) plan.ignored_modules.push_back(module_of(info.name));
+      planned.reason = reason_to_copy(info, use, config);
+    }
+    if (planned.reason.empty()) {
+      planned.method = is_head ? &head_method : &method;
+      if (is_head) plan.head_method = planned.method;
+      has_projection |= !is_head;
+    } else if (looks_linear(info, use)) {
+      plan.ignored_modules.push_back(use != nullptr ? use->module : module_of(info.name));
     }
     plan.tensors.push_back(std::move(planned));
   }
@@ -199,7 +188,9 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
             std::to_string(options.group_size) +
             "; expected attention or feed-forward matrices whose columns the group divides");
   }
-  std::ranges::sort(plan.ignored_modules);
+  std::ranges::sort(plan.ignored_modules);  // both halves of a latent's matrix name it
+  plan.ignored_modules.erase(std::unique(plan.ignored_modules.begin(), plan.ignored_modules.end()),
+                             plan.ignored_modules.end());
   return plan;
 }
 

@@ -3,6 +3,8 @@
 // that lead to the same place of each pattern.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -25,12 +27,23 @@ class KeyTokens {
   const std::vector<Group>& from(const std::vector<NodeId>& states);
 
  private:
+  static constexpr uint32_t kUnknown = UINT32_MAX, kNowhere = UINT32_MAX - 1;
+  /// What is left of each expression, and which place each byte leads to.
+  struct Place {
+    std::vector<NodeId> states;
+    std::array<uint32_t, 256> next;
+  };
+
   std::vector<Group> walk(const std::vector<NodeId>& states);
+  uint32_t place_of(const std::vector<NodeId>& states);
+  uint32_t find_next(uint32_t place, uint8_t byte);
 
   RegexPool& pool_;
   const TokenTable::Impl& table_;
   std::map<std::vector<NodeId>, std::vector<Group>> groups_;
   size_t num_ids_ = 0;  // of all of them
+  std::vector<Place> places_;
+  std::map<std::vector<NodeId>, uint32_t> numbers_;  // of places
 };
 
 }  // namespace vitrine::constrain

@@ -20,8 +20,7 @@ class PieceWork {
 class PieceThreads {
  public:
   virtual ~PieceThreads() = default;
-  /// Runs all pieces (fewer than 2^24 - 256) and returns when the last is done. Called from one
-  /// thread.
+  /// Runs all pieces, however many, and returns when the last is done. Called from one thread.
   virtual void run(PieceWork& work, int64_t pieces) = 0;
   /// The calling thread counts.
   virtual int threads() const = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a step: sequences whose state or windows are behind their positions, since some were dropped
-// (truncate, keep) or these gave way to another sequence's.
+// Of a step: sequences of whose positions some have to be computed again, since a state or windows
+// were cut off (truncate, keep) or gave way to another sequence's, or all was given up (preempt).
 #include <algorithm>
 #include <string>
 
@@ -32,20 +32,23 @@ void StepRunner::replay_journal(SequenceId sequence) {
   pool_.set_state_length(sequence, entry->begin + missing);
 }
 
-// Runs the tokens again that the state has not taken in, or whose keys and values layers within a
-// window have given back. A token's result does not hang on the pass that it comes in, so the keys
-// and values of all layers are written again with the same bits.
+void StepRunner::preempt(SequenceId sequence) {
+  pool_.give_up(sequence);
+  journal_.forget(sequence);
+  leads_.clear();
+}
+
+// A token's result does not hang on the pass that it comes in, so the keys and values of all layers
+// are written again with the same bits.
 void StepRunner::catch_up(SequenceId sequence) {
   const kv::SequenceBlocks& blocks = pool_.get(sequence);
-  const bool has_state = pool_.has_states();
-  int64_t begin = has_state ? pool_.state_length(sequence) : pool_.window_length(sequence);
+  int64_t begin = pool_.computed_length(sequence);
   if (begin == blocks.length) return;
   if (begin < pool_.forced_end(sequence)) {
     throw Error(ErrorKind::kUnsupported,
-                "sequence " + std::to_string(sequence) + " has lost its " +
-                    (has_state ? "state" : "windows") +
-                    ", and some of its tokens took routes that were forced, which "
-                    "are not kept; give a new sequence these tokens and routes");
+                "sequence " + std::to_string(sequence) +
+                    " has lost keys, values or a state, and some of its tokens took routes that "
+                    "were forced, which are not kept; give a new sequence these tokens and routes");
   }
   if (taps_) taps_->is_paused = true;
   try {
@@ -53,14 +56,10 @@ void StepRunner::catch_up(SequenceId sequence) {
       const int64_t count = std::min<int64_t>(options_.max_step_tokens, blocks.length - begin);
       run_again(sequence, begin, count);
       begin += count;
-      if (has_state) {
-        pool_.set_state_length(sequence, begin);
-      } else {
-        pool_.set_window_length(sequence, begin);
-      }
+      pool_.set_computed_length(sequence, begin);
     }
   } catch (...) {
-    if (has_state) pool_.lose_state(sequence);
+    if (pool_.has_states()) pool_.lose_state(sequence);
     batch_.clear();
     if (taps_) taps_->is_paused = false;
     throw;
@@ -75,11 +74,8 @@ void StepRunner::run_again(SequenceId sequence, int64_t begin, int64_t count) {
   batch_.audit_mode = AuditMode::kNone;
   batch_.read_logits = batch_.read_hidden_states = false;
   BatchSpan span{0, static_cast<int32_t>(count), begin, blocks.blocks.data()};
-  if (pool_.has_states()) {
-    span.state = pool_.own_state(sequence, count, /*keeps=*/false);
-  } else {
-    pool_.prepare_window(sequence, count);
-  }
+  if (pool_.has_states()) span.state = pool_.own_state(sequence, count, /*keeps=*/false);
+  pool_.prepare_again(sequence, count);
   batch_.spans.push_back(span);
   batch_.span_adapters.push_back(blocks.adapter);
   for (int64_t i = begin; i < begin + count; ++i) {

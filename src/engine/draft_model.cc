@@ -180,6 +180,7 @@ class DraftModel final : public Drafter {
       inputs_.push_back(input);
     }
     const std::span<const StepOutput> outputs = model_.step(inputs_);
+    if (!model_.failures().empty()) std::rethrow_exception(model_.failures().front().error);
     for (size_t i = 0; i < choosers_.size(); ++i) {
       Active& one = *choosers_[i];
       const int32_t next = one.tree != nullptr ? one.tree->grow() : outputs[i].token;

@@ -9,7 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "vitrine/model.h"
+#include "engine/generation_sequence.h"
+#include "vitrine/engine.h"
 
 namespace vitrine {
 
@@ -25,15 +26,9 @@ constexpr std::array<std::pair<Pooling, std::string_view>, 4> kPoolings = {
   throw Error(ErrorKind::kInvalidArgument, what);
 }
 
-bool is_federation(const Stepper& model) {
-  const auto* opened = dynamic_cast<const Model*>(&model);
-  if (opened != nullptr) return opened->federation() != nullptr;
-  return dynamic_cast<const Federation*>(&model) != nullptr;
-}
-
 void check_texts(const Stepper& model, std::span<const std::vector<int32_t>> texts) {
   const ModelSummary& summary = model.summary();
-  if (is_federation(model)) {
+  if (model.traits().num_specialists > 0) {
     refuse_embedding("'" + summary.path +
                      "' is a federation, whose specialists have hidden states of their own; "
                      "expected one model");
@@ -66,19 +61,17 @@ class PooledText {
  public:
   PooledText(Stepper& model, size_t number, std::span<const int32_t> ids,
              const EmbedOptions& options)
-      : model_(model),
-        options_(options),
+      : options_(options),
         number_(number),
         // A token that looks back has what it has without those behind it.
         ids_(options.pooling == Pooling::kCls ? ids.first(1) : ids),
         width_(static_cast<size_t>(model.summary().hidden_size)),
-        sequence_(model.create_sequence(options.adapter)) {
+        sequence_(model, 0, options.adapter) {
     if (options.pooling == Pooling::kNone) vectors_.reserve(ids_.size() * width_);
     if (options.pooling == Pooling::kMean) sums_.resize(width_);
   }
   PooledText(const PooledText&) = delete;
   PooledText& operator=(const PooledText&) = delete;
-  ~PooledText() { model_.release(sequence_); }
 
   size_t number() const { return number_; }
   size_t left() const { return ids_.size() - done_; }
@@ -89,7 +82,7 @@ class PooledText {
   /// What it brings to a step: its next `count` tokens.
   StepInput take(size_t count) {
     StepInput input;
-    input.sequence = sequence_;
+    input.sequence = sequence_.id();
     input.tokens = ids_.subspan(done_, count);
     done_ += count;
     input.rows = needs_all_rows() ? StepInput::Rows::kAll
@@ -139,12 +132,11 @@ class PooledText {
     }
   }
 
-  Stepper& model_;
   const EmbedOptions& options_;
   size_t number_;
   std::span<const int32_t> ids_;
   size_t width_;
-  SequenceId sequence_;
+  engine::GenerationSequence sequence_;
   size_t done_ = 0;  // tokens
   size_t rows_ = 0;  // of the step under way
   std::vector<double> sums_;
@@ -210,6 +202,7 @@ void embed(Stepper& model, std::span<const std::vector<int32_t>> texts, const Em
     }
     if (options.before_step) options.before_step();
     std::span<const StepOutput> outputs = model.step(inputs);
+    if (!model.failures().empty()) std::rethrow_exception(model.failures().front().error);
     for (size_t i = 0; i < inputs.size(); ++i) reading[i].read(outputs);
     while (!reading.empty() && reading.front().left() == 0) {
       on_text(reading.front().number(), reading.front().finish());

@@ -97,9 +97,32 @@ StepFit Engine::fits(std::span<const StepInput> inputs) const {
   return engine::measure_step(inputs, impl_->pool(), impl_->runner.options());
 }
 
+StepperTraits Engine::traits() const {
+  const engine::StepRunner& runner = impl_->runner;
+  StepperTraits traits;
+  traits.runs_trees = runner.runs_trees();
+  traits.samples_on_device = runner.samples_on_device();
+  traits.records = !runner.options().hidden_states_only;
+  traits.keeps_states = impl_->pool().has_states();
+  return traits;
+}
+
+ThreadLender* Engine::thread_lender() {
+  return impl_->lender.has_threads() ? &impl_->lender : nullptr;
+}
+
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   const engine::Occupied occupied(impl_->occupant);
-  return impl_->runner.step(inputs);
+  Impl& impl = *impl_;
+  return impl.lone_failures.step(
+      inputs, [&impl](std::span<const StepInput> those) { return impl.runner.step(those); },
+      [&impl] { return impl.runner.blamed(); },
+      [&impl](SequenceId sequence) { return impl.pool().get(sequence).length; });
+}
+
+std::span<const StepFailure> Engine::failures() const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->lone_failures.failures();
 }
 
 std::span<const float> Engine::features(SequenceId sequence) const {
@@ -117,6 +140,16 @@ std::span<const StepOutput> Engine::step_layers(std::span<const StepInput> input
 std::span<const float> Engine::residual_rows() const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   return impl_->runner.residual_rows();
+}
+
+void Engine::replace_matrix(const std::string& module, const Checkpoint& from) {
+  const engine::Occupied occupied(impl_->occupant);
+  impl_->runner.replace_matrix(module, from);
+}
+
+void Engine::replace_matrix(const std::string& module, std::span<const float> values) {
+  const engine::Occupied occupied(impl_->occupant);
+  impl_->runner.replace_matrix(module, values);
 }
 
 void Engine::set_tap_reader(TapReader* reader) {

@@ -4,20 +4,25 @@
 
 #include <string>
 
+#include "engine/lone_failures.h"
 #include "engine/occupant.h"
 #include "engine/step_runner.h"
+#include "engine/step_thread_lender.h"
+#include "engine/worker_pool.h"
 
 namespace vitrine {
 
 struct Engine::Impl {
   Impl(const std::string& path, const EngineOptions& options, const engine::LoadRequest& request)
-      : runner(path, options, request) {}
+      : runner(path, options, request), lender(occupant, runner.executor().workers()) {}
 
   kv::BlockPool& pool() { return runner.pool(); }
   AuditSink* sink() const { return runner.audit_sink(); }
 
   engine::Occupant occupant{"an engine"};
   engine::StepRunner runner;
+  engine::StepThreadLender lender;
+  engine::LoneFailures lone_failures;
 };
 
 }  // namespace vitrine

@@ -116,6 +116,12 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   require_option(options.max_sequences > 0 && options.max_sequences <= 4096, "max_sequences",
                  options.max_sequences, "1 to 4096");
   if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
+  constexpr int kMaxStates = 1 << 20;
+  require_option(options.max_states == 0 || (options.max_states >= options.max_sequences &&
+                                             options.max_states <= kMaxStates),
+                 "max_states", options.max_states,
+                 "0, or max_sequences, " + std::to_string(options.max_sequences) + ", to " +
+                     std::to_string(kMaxStates));
   require_option(options.max_step_tokens > 0 && options.max_step_tokens <= 16384, "max_step_tokens",
                  options.max_step_tokens, "1 to 16384");
   require_option(options.max_logit_rows > 0 && options.max_logit_rows <= 16384, "max_logit_rows",

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/cancel_watch.h"
@@ -144,6 +145,13 @@ class Executor {
   virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.
   virtual void check_audit_mode(AuditMode /*mode*/) const {}
+  /// Reads a matrix of the model anew (Engine::replace_matrix).
+  virtual void replace_matrix(const std::string& module, const Checkpoint& /*from*/) {
+    refuse_replacement(module);
+  }
+  virtual void replace_matrix(const std::string& module, std::span<const float> /*values*/) {
+    refuse_replacement(module);
+  }
   /// Copies one KV block in every layer that sees all positions, or within a window.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual void copy_window_block(int32_t /*from*/, int32_t /*to*/) {}
@@ -164,6 +172,14 @@ class Executor {
   virtual ExpertCacheStats expert_cache() const { return {}; }
   /// Bytes a second at which its threads read its weights; none where it cannot tell.
   virtual std::optional<double> measure_read_bandwidth(double /*seconds*/) { return std::nullopt; }
+
+ private:
+  // All of the class stands here: backends in libraries of their own derive from it.
+  [[noreturn]] static void refuse_replacement(const std::string& module) {
+    throw Error(ErrorKind::kUnsupported,
+                "matrix '" + module +
+                    "' cannot be replaced here; expected an engine on the CPU's fused kernels");
+  }
 };
 
 /// Everything that both executors are made from.

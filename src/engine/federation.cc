@@ -12,6 +12,7 @@
 #include "engine/federation_impl.h"
 #include "engine/kv_budget.h"
 #include "engine/kv_choice.h"
+#include "engine/worker_pool.h"
 #include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
 
@@ -123,6 +124,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   const auto rows = static_cast<size_t>(options.max_logit_rows);
   reserve_rows(rows);
   workers = runner(0).executor().workers();
+  lender.emplace(occupant, workers);
   shares.resize(rows * count);
   accounts.resize(rows);
   next_output.resize(engines.size());
@@ -185,6 +187,7 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   own.max_step_tokens = options.max_step_tokens * width;
   own.max_logit_rows = options.max_logit_rows * width;
   own.max_sequences = options.max_sequences * width;
+  own.max_states = options.max_states > (1 << 20) / width ? 1 << 20 : options.max_states * width;
   own.max_context = options.max_context;
   plan_device_joint(has_own_combiner);
   if (!device_joint) options.keep_logits = true;  // the joint's rows are on the host anyway
@@ -323,7 +326,7 @@ SequenceId Federation::fork(SequenceId sequence) {
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
   member.history.assign(from.history.begin(), from.history.end());
-  member.length = from.length;
+  member.length = member.step_begin = from.length;
   member.sequences.reserve(impl.sources.size());
   try {
     for (size_t source = 0; source < impl.sources.size(); ++source) {
@@ -349,6 +352,7 @@ void Federation::truncate(SequenceId sequence, int64_t length) {
     impl.engine_of(source).truncate(member.sequences[source], length);
   }
   member.length = length;
+  member.step_begin = std::min(member.step_begin, length);
   member.history.resize(static_cast<size_t>(length));
   if (length != before) {
     engine::tell_sink(impl.sink,
@@ -378,20 +382,36 @@ std::span<const int32_t> Federation::tokens(SequenceId sequence) const {
 
 std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) {
   const engine::Occupied occupied(impl_->occupant);
-  impl_->step_inputs = inputs;
-  impl_->prepare();
-  impl_->run();
-  return impl_->outputs;
+  Impl& impl = *impl_;
+  return impl.lone_failures.step(
+      inputs,
+      [&impl](std::span<const StepInput> those) -> std::span<const StepOutput> {
+        impl.step_inputs = those;
+        impl.prepare();
+        impl.run();
+        return impl.outputs;
+      },
+      [&impl] { return impl.blamed; },
+      [&impl](SequenceId sequence) { return impl.find(sequence).length; });
+}
+
+std::span<const StepFailure> Federation::failures() const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->lone_failures.failures();
 }
 
 std::span<const SpecialistShare> Federation::shares(size_t output) const {
   const size_t count = impl_->spec.specialists.size();
-  if (output >= impl_->outputs.size()) {
+  const size_t outputs = impl_->lone_failures.count(impl_->outputs.size());
+  if (output >= outputs) {
     throw Error(ErrorKind::kInvalidArgument,
                 "shares of output " + std::to_string(output) + " of the last step, which has " +
-                    std::to_string(impl_->outputs.size()) + "; expected one of them");
+                    std::to_string(outputs) + "; expected one of them");
   }
-  return std::span<const SpecialistShare>(impl_->shares).subspan(output * count, count);
+  const std::ptrdiff_t row = impl_->lone_failures.run_output(output);
+  if (row < 0) return {};  // its input failed
+  return std::span<const SpecialistShare>(impl_->shares)
+      .subspan(static_cast<size_t>(row) * count, count);
 }
 
 AuditSink* Federation::audit_sink() const { return impl_->sink; }

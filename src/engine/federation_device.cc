@@ -125,14 +125,16 @@ void Federation::Impl::describe_next_joint() {
 // joint_step -> joint_result, and the engines' outputs.
 void Federation::Impl::step_on_device() {
   if (joint_model == nullptr) {
-    engine_outputs[0] = runner(0).step(inputs[0], &joint_step);
+    engine_outputs[0] = in_engine(0, [&] { return runner(0).step(inputs[0], &joint_step); });
     joint_result = runner(0).joint_result();
     return;
   }
   rows_stay.reads_hidden_states = joint_step.reads_hidden_states;
   for (size_t i = 0; i < engines.size(); ++i) {
-    engine_outputs[i] = attributes() ? runner(i).step_to_rows(inputs[i], &rows_stay)
-                                     : runner(i).step(inputs[i], &rows_stay);
+    engine_outputs[i] = in_engine(i, [&] {
+      return attributes() ? runner(i).step_to_rows(inputs[i], &rows_stay)
+                          : runner(i).step(inputs[i], &rows_stay);
+    });
   }
   const size_t count = spec.specialists.size();
   for (size_t i = 0; i < count; ++i) {
@@ -151,7 +153,7 @@ bool Federation::Impl::run_on_device() {
   for (size_t row = 0; row < rows.size(); ++row) {
     const StepInput& input = input_of(row);
     if (accepted.has(rows[row], input)) {
-      take_device_row(row);
+      engine::blame(blamed, input.sequence, [&] { take_device_row(row); });
       accepted.choose(rows[row], input, outputs.back().token);
     } else {
       outputs.push_back(output_of(row));

@@ -12,10 +12,12 @@
 #include "core/cancel_watch.h"
 #include "engine/device_model.h"
 #include "engine/federation_audit.h"
+#include "engine/lone_failures.h"
 #include "engine/occupant.h"
 #include "engine/row_sampler.h"
 #include "engine/step_clock.h"
 #include "engine/step_runner.h"
+#include "engine/step_thread_lender.h"
 #include "federation/block_combiner.h"
 #include "ops/plan.h"
 #include "vitrine/federation_engine.h"
@@ -29,7 +31,12 @@ struct Federation::Impl {
   struct Member {
     std::vector<SequenceId> sequences;  // [sources]
     std::vector<int32_t> history;
-    int64_t length = 0;  // of the last step that was finished
+    int64_t length = 0;      // of the last step that was finished
+    int64_t step_begin = 0;  // before it
+  };
+  struct Prefix {
+    std::vector<PrefixId> parts;  // [sources]
+    std::vector<int32_t> history;
   };
   struct RowAccount {
     const float* joint = nullptr;  // the row, where the host chose by it
@@ -60,6 +67,21 @@ struct Federation::Impl {
     throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(sequence) +
                                                  " is not there; expected one that "
                                                  "create_sequence gave and that was not released");
+  }
+  const Prefix& find_prefix(PrefixId prefix) const;
+  // The sequence of the federation that an engine's is part of; 0: of none.
+  SequenceId member_of(size_t engine, SequenceId part) const;
+  // A source's part of an input, but for routes.
+  StepInput part_of(const StepInput& input, const Member& member, size_t source) const;
+  // What an engine does in a step.
+  template <typename Work>
+  decltype(auto) in_engine(size_t engine, Work&& work) {
+    try {
+      return work();
+    } catch (...) {
+      blamed = member_of(engine, runner(engine).blamed());
+      throw;
+    }
   }
   // Releases the sequences that a member has so far.
   void release_all(const Member& member);
@@ -128,7 +150,11 @@ struct Federation::Impl {
   uint64_t passes = 0;
 
   std::map<SequenceId, Member> sequences;
-  SequenceId next_sequence = 1;
+  std::map<PrefixId, Prefix> prefixes;
+  SequenceId next_sequence = 1;  // or prefix
+  std::optional<engine::StepThreadLender> lender;
+  engine::LoneFailures lone_failures;
+  SequenceId blamed = 0;  // whose input the step under way failed for; 0: it failed for all
   std::span<const StepInput> step_inputs;                   // of the step under way
   engine::StepRows rows;                                    // its rows, of each token one
   std::vector<std::vector<StepInput>> inputs;               // [engines]

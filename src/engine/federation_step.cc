@@ -13,6 +13,7 @@
 namespace vitrine {
 
 void Federation::Impl::prepare() {
+  blamed = 0;
   for (std::vector<StepInput>& of : inputs) of.clear();
   rows.clear();
   size_t num_rows = 0, num_routes = 0;
@@ -31,15 +32,7 @@ void Federation::Impl::prepare() {
     if (num_rows <= static_cast<size_t>(options.max_logit_rows)) rows.add(input, member.length);
     int32_t first_layer = 0;
     for (size_t source = 0; source < sources.size(); ++source) {
-      StepInput own;
-      own.sequence = member.sequences[source];
-      own.tokens = input.tokens;
-      own.rows = input.rows;
-      own.next_token = input.next_token;
-      own.num_drafts = input.num_drafts;
-      own.cancelled = input.cancelled;
-      // Several engines' next steps hang on a joint that none of them makes.
-      own.goes_on = input.goes_on && joint_model == nullptr;
+      StepInput own = part_of(input, member, source);
       const auto layers = static_cast<int32_t>(engine_of(source).audit_layout().layers.size());
       if (!input.routes.empty()) own.routes = own_routes(input.routes, first_layer, layers);
       first_layer += layers;
@@ -52,6 +45,20 @@ void Federation::Impl::prepare() {
                                                  std::to_string(options.max_logit_rows) +
                                                  "; split it");
   }
+}
+
+StepInput Federation::Impl::part_of(const StepInput& input, const Member& member,
+                                    size_t source) const {
+  StepInput own;
+  own.sequence = member.sequences[source];
+  own.tokens = input.tokens;
+  own.rows = input.rows;
+  own.next_token = input.next_token;
+  own.num_drafts = input.num_drafts;
+  own.cancelled = input.cancelled;
+  // Several engines' next steps hang on a joint that none of them makes.
+  own.goes_on = input.goes_on && joint_model == nullptr;
+  return own;
 }
 
 // Those of a source's layers, under the numbers that its engine knows.
@@ -81,20 +88,23 @@ void Federation::Impl::run() {
     if (!is_joint_on_device) {
       const bool stops = attributes();
       for (size_t i = 0; i < engines.size(); ++i) {
-        engine_outputs[i] = stops ? runner(i).step_to_rows(inputs[i]) : runner(i).step(inputs[i]);
+        engine_outputs[i] = in_engine(i, [&] {
+          return stops ? runner(i).step_to_rows(inputs[i]) : runner(i).step(inputs[i]);
+        });
       }
       collect();
       if (stops) tell_choices();
     }
+    if (records()) record();
   } catch (...) {
     undo();
     throw;
   }
   for (const StepInput& input : step_inputs) {
     Member& member = find(input.sequence);
+    member.step_begin = member.length;
     member.length = static_cast<int64_t>(member.history.size());
   }
-  if (records()) record();
   for (size_t row = 0; row < outputs.size(); ++row) {  // now that the record has filled them in
     if (outputs[row].token >= 0 && rows[row].is_chosen() &&
         engine::RowSampler::is_needed(input_of(row))) {
@@ -121,7 +131,7 @@ void Federation::Impl::tell_choices() {
     }
   }
   for (size_t i = 0; i < engines.size(); ++i) {
-    runner(i).step_from_rows(choices[i].chosen, choices[i].runners_up);
+    in_engine(i, [&] { runner(i).step_from_rows(choices[i].chosen, choices[i].runners_up); });
   }
 }
 
@@ -165,7 +175,7 @@ void Federation::Impl::collect() {
     watch.check();
     const StepInput& input = input_of(row);
     if (accepted.has(rows[row], input)) {
-      combine_row(row);
+      engine::blame(blamed, input.sequence, [&] { combine_row(row); });
       accepted.choose(rows[row], input, outputs.back().token);
     } else {
       outputs.push_back(output_of(row));
@@ -216,7 +226,7 @@ void Federation::Impl::record() {
   const size_t num_specialists = spec.specialists.size();
   const AuditPassHeader header = audit::record_header(layout, passes, tokens.size(), rows.size());
   const uint64_t step_ns = clock.nanoseconds();  // waiting for a slow sink is no work
-  std::byte* out = audit::begin_record(*sink, header);
+  std::byte* const out = audit::begin_record(*sink, header);
   std::byte* audit_tokens = out + sizeof(header);
   std::byte* chosen = audit_tokens + tokens.size_bytes();
   std::byte* row_words = chosen + rows.size() * sizeof(int32_t);
@@ -262,7 +272,12 @@ void Federation::Impl::record() {
       row_sampler->record_forced(layout, input_of(i), id, words);
     }
   }
-  engine::commit_record(*sink, out, step_ns);
+  try {
+    engine::commit_record(*sink, out, step_ns);
+  } catch (...) {
+    blamed = sink->failed_sequence();
+    throw;
+  }
 }
 
 }  // namespace vitrine

@@ -126,6 +126,15 @@ class FusedExecutor final : public Executor {
     copy_blocks(/*windowed=*/true, from, to);
   }
 
+  void replace_matrix(const std::string& module, const Checkpoint& from) override {
+    weights_.replace(module, from);
+    use_new_weights();
+  }
+  void replace_matrix(const std::string& module, std::span<const float> values) override {
+    weights_.replace(module, values);
+    use_new_weights();
+  }
+
   void copy_state(int32_t from, int32_t to) override {
     const size_t bytes = state_floats_ * sizeof(float);
     std::byte* const base = kv_memory_.back().data();
@@ -176,6 +185,10 @@ class FusedExecutor final : public Executor {
   }
 
  private:
+  void use_new_weights() {
+    for (const auto& op : ops_) op->use_loaded_weights();
+  }
+
   // What the leader reads in the next two ops, where that is its work; see leader_weights.
   using NextWeights = std::array<std::span<const std::byte>, 2>;
 

@@ -15,6 +15,7 @@ std::string_view stop_reason_name(StopReason reason) {
     case StopReason::kComplete: return "complete";
     case StopReason::kDeadlock: return "deadlock";
     case StopReason::kRejected: return "rejected";
+    case StopReason::kFailed: return "failed";
     case StopReason::kLengthConstrained: return "length_constrained";
   }
   return "?";

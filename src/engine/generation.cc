@@ -23,7 +23,7 @@ Generation::Impl::Impl(Stepper& stepper, std::span<const int32_t> prompt,
                        const GenerateOptions& options,
                        std::function<bool(const TokenEvent&)> on_token)
     : stepper_(stepper),
-      prompt_(prompt),
+      prompt_(prompt.begin(), prompt.end()),
       options_(options),
       on_token_(std::move(on_token)),
       sequence_(stepper, options.sequence),
@@ -91,6 +91,7 @@ void Generation::Impl::accept(std::span<const StepOutput> outputs) {
   }
   input_.guide = nullptr;
   telling_errors([&] {
+    check_failures();
     stretch_.done += input_.tokens.size() - static_cast<size_t>(input_.num_drafts);
     if (!take_outputs(outputs)) return end_attempt();
     if (stretch_.done == stretch_.tokens.size()) return end_stretch();
@@ -99,6 +100,14 @@ void Generation::Impl::accept(std::span<const StepOutput> outputs) {
       cancel();
   });
   tell_drafts();
+}
+
+void Generation::Impl::check_failures() {
+  for (const StepFailure& failure : stepper_.failures()) {
+    if (failure.sequence != input_.sequence) continue;
+    result_.reason = StopReason::kFailed;
+    std::rethrow_exception(failure.error);
+  }
 }
 
 void Generation::Impl::cancel() {
@@ -128,7 +137,7 @@ void Generation::Impl::begin() {
   const bool goes_on = options_.max_new_tokens > 0 && is_led_on() && begin_jump();
   goes_on_ = goes_on;
   is_split_ = pending_.size() > 1;
-  stretch_ = {prompt_.first(prompt_.size() - (is_split_ ? 1 : 0)), 0,
+  stretch_ = {std::span(prompt_).first(prompt_.size() - (is_split_ ? 1 : 0)), 0,
               is_split_ ? prompt_.back() : -1, goes_on && !is_split_, true};
   if (stretch_.tokens.empty()) end_stretch();
 }
@@ -320,6 +329,7 @@ StepInput Generation::next_input(int64_t most_tokens, int64_t most_rows) {
 
 void Generation::accept(std::span<const StepOutput> outputs) { impl_->accept(outputs); }
 void Generation::cancel() { impl_->cancel(); }
+void Generation::preempt() { impl_->stepper_.preempt(impl_->sequence_.id()); }
 const GenerateResult& Generation::result() const { return impl_->result_; }
 GenerateResult Generation::take_result() { return std::move(impl_->result_); }
 

@@ -88,6 +88,8 @@ struct Generation::Impl {
   /// False where the answer ended with a guess that was right.
   bool take_outputs(std::span<const StepOutput> outputs);
   void find_path(std::span<const StepOutput> outputs);
+  /// Throws what its input met, where it failed alone.
+  void check_failures();
   /// What a sink is to be told of the guesses that find_path() looked at.
   void note_drafts();
   void tell_drafts();
@@ -112,7 +114,7 @@ struct Generation::Impl {
     bool is_prompt = true;
   };
   Stepper& stepper_;
-  std::span<const int32_t> prompt_;
+  const std::vector<int32_t> prompt_;
   const GenerateOptions options_;
   std::function<bool(const TokenEvent&)> on_token_;
   engine::GenerationSequence sequence_;

@@ -5,21 +5,8 @@
 #include "engine/audit_layout.h"
 #include "engine/generation_impl.h"
 #include "engine/logprobs.h"
-#include "engine/step_runner.h"
-#include "engine/worker_pool.h"
-#include "vitrine/model.h"
 
 namespace vitrine {
-
-namespace {
-
-/// The engine that it is or holds; null: it is a federation, or a stepper of the host's.
-Engine* engine_of(Stepper& stepper) {
-  auto* const model = dynamic_cast<Model*>(&stepper);
-  return model != nullptr ? model->engine() : dynamic_cast<Engine*>(&stepper);
-}
-
-}  // namespace
 
 void Generation::Impl::begin_speculation() {
   // Nothing follows them under a constraint; else what the host says.
@@ -34,13 +21,10 @@ void Generation::Impl::begin_speculation() {
   answer.sampler = &sampler_;
   answer.cancelled = options_.cancelled;
   answer.ended = stepper_.options().cancelled;
-  if (Engine* const own = engine_of(stepper_)) {
-    engine::StepRunner& runner = engine::EngineAccess::runner(*own);
-    // Under the masks of a tree the host chooses, whose last bits are not those of a device.
-    answer.runs_trees = runner.runs_trees() && !(guide_ && runner.samples_on_device());
-    answer.engine = &engine::EngineAccess::occupant(*own);
-    answer.threads = runner.executor().workers();
-  }
+  // Under the masks of a tree the host chooses, whose last bits are not those of a device.
+  const StepperTraits traits = stepper_.traits();
+  answer.runs_trees = traits.runs_trees && !(guide_ && traits.samples_on_device);
+  answer.lender = stepper_.thread_lender();
   speculation_.emplace(options_.speculation, answer);
 }
 

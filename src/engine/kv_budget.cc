@@ -87,7 +87,7 @@ std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Grap
   constexpr int64_t kUnread = -1;
   std::vector<int64_t> windows(static_cast<size_t>(graph.num_layers), kUnread);
   for (const ops::OpNode& node : graph.nodes) {
-    const auto* attention = dynamic_cast<const ops::AttentionParameters*>(node.parameters.get());
+    const auto* attention = node.find<ops::AttentionParameters>();
     if (attention == nullptr) continue;
     int64_t& window = windows[static_cast<size_t>(graph.kv_shape(node.layer).source)];
     if (window != 0) window = attention->window == 0 ? 0 : std::max(window, attention->window);
@@ -172,7 +172,9 @@ uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config)
 }
 
 int64_t num_states(const EngineOptions& options, const ModelConfig& config) {
-  return config.linear_layers.empty() ? 0 : 2 * int64_t{options.max_sequences} + kFurtherStates;
+  if (config.linear_layers.empty()) return 0;
+  if (options.max_states > 0) return options.max_states;
+  return 2 * int64_t{options.max_sequences} + kFurtherStates;
 }
 
 uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config) {

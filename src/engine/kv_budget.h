@@ -21,8 +21,8 @@ uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config)
 uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer);
 inline constexpr uint64_t kNoAddress = std::numeric_limits<uint64_t>::max();
 
-/// Slots for states of sequences: one for each that may live, and as many and two for earlier
-/// states; 0 where the model keeps none.
+/// Slots for states of sequences: EngineOptions::max_states, or one for each that may live, and as
+/// many and two for earlier states; 0 where the model keeps none.
 int64_t num_states(const EngineOptions& options, const ModelConfig& config);
 /// Bytes of all of them, in all layers.
 uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config);

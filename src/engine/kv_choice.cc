@@ -40,7 +40,7 @@ void check_codec(const kv::KvCodec& codec, const EngineOptions& options) {
 // own.
 void check_layers(const EngineOptions& options, const ops::Graph& graph) {
   for (const ops::OpNode& node : graph.nodes) {
-    const auto* attention = dynamic_cast<const ops::AttentionParameters*>(node.parameters.get());
+    const auto* attention = node.find<ops::AttentionParameters>();
     if (attention == nullptr) continue;
     const kv::KvCodec& codec = kv_codec(options, node.layer);
     const bool has_window = attention->window > 0 && attention->window < options.max_context;

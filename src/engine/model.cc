@@ -184,6 +184,29 @@ int64_t Model::length(SequenceId sequence) const { return impl_->stepper().lengt
 std::span<const int32_t> Model::tokens(SequenceId sequence) const {
   return impl_->stepper().tokens(sequence);
 }
+void Model::keep(SequenceId sequence, int64_t count) { impl_->stepper().keep(sequence, count); }
+PrefixId Model::retain(SequenceId sequence, int64_t length) {
+  return impl_->stepper().retain(sequence, length);
+}
+SequenceId Model::attach(PrefixId prefix, int64_t length) {
+  return impl_->stepper().attach(prefix, length);
+}
+KvPrefix Model::prefix(PrefixId prefix) const { return impl_->stepper().prefix(prefix); }
+int64_t Model::resumed_length(PrefixId prefix, int64_t length) const {
+  return impl_->stepper().resumed_length(prefix, length);
+}
+void Model::release_prefix(PrefixId prefix) { impl_->stepper().release_prefix(prefix); }
+void Model::preempt(SequenceId sequence) { impl_->stepper().preempt(sequence); }
+std::pair<int64_t, int64_t> Model::kv_blocks() const { return impl_->stepper().kv_blocks(); }
+StepFit Model::fits(std::span<const StepInput> inputs) const {
+  return impl_->stepper().fits(inputs);
+}
+StepperTraits Model::traits() const { return impl_->stepper().traits(); }
+ThreadLender* Model::thread_lender() { return impl_->stepper().thread_lender(); }
+std::span<const StepFailure> Model::failures() const { return impl_->stepper().failures(); }
+std::span<const SpecialistShare> Model::shares(size_t output) const {
+  return impl_->stepper().shares(output);
+}
 std::span<const StepOutput> Model::step(std::span<const StepInput> inputs) {
   return impl_->stepper().step(inputs);
 }

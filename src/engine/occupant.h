@@ -16,9 +16,27 @@ class Occupant {
   /// `host`: who is occupied, for messages ("an engine"); must stay.
   explicit Occupant(const char* host) : host_(host) {}
 
+  /// Goes inside where nobody is, for no longer than a step takes: whoever comes meanwhile waits.
+  /// False where somebody is; leave_soon() ends it else, on the same thread.
+  bool enter_if_free() {
+    // Before it is inside, so that who finds it there knows.
+    brief_.fetch_add(1, std::memory_order_relaxed);
+    std::thread::id nobody;
+    if (thread_.compare_exchange_strong(nobody, std::this_thread::get_id(),
+                                        std::memory_order_acq_rel)) {
+      return true;
+    }
+    brief_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  void leave_soon() {
+    thread_.store({}, std::memory_order_release);
+    thread_.notify_all();
+    brief_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
  private:
   friend class Occupied;
-  friend class OccupiedIfFree;
   const char* host_;
   std::atomic<std::thread::id> thread_{};  // that of no thread: nobody
   std::atomic<int> brief_{0};              // who is inside, or tries to be, for a moment alone
@@ -30,7 +48,7 @@ class Occupied {
   enum Waiting { kThrows, kWaits, kReads };
 
   /// Where another thread is inside, throws kInvalidArgument, or waits until it has left, as all
-  /// do for who is inside for a moment alone (OccupiedIfFree). Where this thread is inside already
+  /// do for who is inside for a moment alone (enter_if_free). Where this thread is inside already
   /// (a sampler, sink or combiner of its step calls), kReads stays with that, and the others throw.
   explicit Occupied(Occupant& occupant, Waiting waiting = kThrows) : occupant_(occupant) {
     const std::thread::id self = std::this_thread::get_id();
@@ -69,37 +87,6 @@ class Occupied {
 
   Occupant& occupant_;
   bool is_entered_ = true;
-};
-
-/// Occupies for a scope, no longer than a step takes, where nobody is inside: whoever comes
-/// meanwhile waits.
-class OccupiedIfFree {
- public:
-  /// Null: of nothing.
-  explicit OccupiedIfFree(Occupant* occupant) : occupant_(occupant) {
-    if (occupant_ == nullptr) return;
-    // Before it is inside, so that who finds it there knows.
-    occupant_->brief_.fetch_add(1, std::memory_order_relaxed);
-    std::thread::id nobody;
-    if (occupant_->thread_.compare_exchange_strong(nobody, std::this_thread::get_id(),
-                                                   std::memory_order_acq_rel)) {
-      return;
-    }
-    occupant_->brief_.fetch_sub(1, std::memory_order_relaxed);
-    occupant_ = nullptr;
-  }
-  ~OccupiedIfFree() {
-    if (occupant_ == nullptr) return;
-    occupant_->thread_.store({}, std::memory_order_release);
-    occupant_->thread_.notify_all();
-    occupant_->brief_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  OccupiedIfFree(const OccupiedIfFree&) = delete;
-  OccupiedIfFree& operator=(const OccupiedIfFree&) = delete;
-  explicit operator bool() const { return occupant_ != nullptr; }
-
- private:
-  Occupant* occupant_;
 };
 
 }  // namespace vitrine::engine

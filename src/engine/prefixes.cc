@@ -45,8 +45,9 @@ SequenceId Engine::attach(PrefixId prefix, int64_t length) {
   return sequence;
 }
 
-SequenceId Engine::attach(PrefixId prefix) {
-  return attach(prefix, std::ssize(this->prefix(prefix).tokens));
+void Engine::preempt(SequenceId sequence) {
+  const engine::Occupied occupied(impl_->occupant);
+  impl_->runner.preempt(sequence);
 }
 
 KvPrefix Engine::prefix(PrefixId prefix) const {
@@ -56,6 +57,11 @@ KvPrefix Engine::prefix(PrefixId prefix) const {
       std::ranges::count_if(found.window_blocks, [](int32_t b) { return b >= 0; });
   const int adapter = found.adapter < impl_->runner.num_adapters() ? found.adapter : -1;
   return {found.history, adapter, std::ssize(found.blocks) + of_windows};
+}
+
+int64_t Engine::resumed_length(PrefixId prefix, int64_t length) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->pool().resumed_length(prefix, length);
 }
 
 void Engine::release_prefix(PrefixId prefix) {

@@ -58,8 +58,7 @@ std::string one_line(std::string text) {
 Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnswer& answer)
     : options_(options),
       takes_trees_(options.max_depth > 0 && answer.runs_trees),
-      engine_(answer.engine),
-      threads_(answer.threads),
+      lender_(answer.lender),
       borrower_(dynamic_cast<core::ThreadBorrower*>(options.drafter)),
       cancelled_(answer.cancelled),
       ended_(answer.ended),
@@ -100,19 +99,23 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
 class Speculation::Loan {
  public:
   explicit Loan(const Speculation& answer)
-      : borrower_(answer.threads_ == nullptr ? nullptr : answer.borrower_),
-        occupied_(borrower_ == nullptr ? nullptr : answer.engine_) {
-    if (occupied_) borrower_->lend(answer.threads_);
+      : borrower_(answer.borrower_), lender_(borrower_ == nullptr ? nullptr : answer.lender_) {
+    core::PieceThreads* const threads = lender_ == nullptr ? nullptr : lender_->borrow();
+    is_lent_ = threads != nullptr;
+    if (is_lent_) borrower_->lend(threads);
   }
   ~Loan() {
-    if (occupied_) borrower_->lend(nullptr);
+    if (!is_lent_) return;
+    borrower_->lend(nullptr);
+    lender_->give_back();
   }
   Loan(const Loan&) = delete;
   Loan& operator=(const Loan&) = delete;
 
  private:
   core::ThreadBorrower* borrower_;
-  OccupiedIfFree occupied_;
+  ThreadLender* lender_;
+  bool is_lent_ = false;
 };
 
 template <typename Work>

@@ -12,7 +12,6 @@
 #include "core/piece_work.h"
 #include "engine/draft_walk.h"
 #include "engine/known_masks.h"
-#include "engine/occupant.h"
 #include "sample/drawing_stage.h"
 #include "vitrine/generate.h"
 #include "vitrine/speculate.h"
@@ -28,10 +27,8 @@ struct SpeculatedAnswer {
   std::span<const int32_t> end_ids;
   std::span<const int> feature_layers;  // whose residual stream can be shown
   SequenceId sequence = 0;
-  bool runs_trees = false;  // whose guesses may be a tree
-  // Whose steps make the answer, and the threads of these; null: it is no engine, or it has none.
-  Occupant* engine = nullptr;
-  core::PieceThreads* threads = nullptr;
+  bool runs_trees = false;                   // whose guesses may be a tree
+  ThreadLender* lender = nullptr;            // of the threads of its steps; null: there is none
   const SamplerPipeline* sampler = nullptr;  // that chooses its tokens
   // Flags of the host's that end it, and all that its engine does; null: there is none.
   const std::atomic<bool>*cancelled = nullptr, *ended = nullptr;
@@ -96,7 +93,7 @@ class Speculation final : public KnownMasks {
   const SpeculationCounts& counts() const { return counts_; }
 
  private:
-  /// While it stands, a drafter that can use them has the engine's threads, unless the engine has
+  /// While it stands, a drafter that can use them has the threads of the steps, unless a step has
   /// work for them.
   class Loan;
   bool is_on() const { return text_ != 0; }
@@ -116,8 +113,7 @@ class Speculation final : public KnownMasks {
 
   const SpeculationOptions options_;
   const bool takes_trees_;  // what is asked for may be one
-  Occupant* engine_;
-  core::PieceThreads* threads_;
+  ThreadLender* lender_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
   const std::atomic<bool>*cancelled_, *ended_;
   DraftGate gate_;

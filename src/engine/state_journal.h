@@ -34,6 +34,10 @@ class StateJournal {
     used_ += count;
     return entries_.back().row;
   }
+  /// What a sequence had is of no use any more.
+  void forget(uint64_t sequence) {
+    std::erase_if(entries_, [sequence](const Entry& entry) { return entry.sequence == sequence; });
+  }
   /// Null where the last pass kept none of the sequence.
   const Entry* find(uint64_t sequence) const {
     const auto found = std::ranges::find(entries_, sequence, &Entry::sequence);

@@ -32,6 +32,7 @@ StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& poo
                   "sequence " + std::to_string(input.sequence) + " stands twice in one step");
     }
     fit.tokens += tokens;
+    fit.rerun_tokens += pool.get(input.sequence).length - pool.computed_length(input.sequence);
     fit.rows += static_cast<int64_t>(StepRows::count(input));
     const bool is_full = pool.get(input.sequence).length + height > options.max_context;
     if (is_full && fit.full_sequence == 0) fit.full_sequence = input.sequence;

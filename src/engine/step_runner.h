@@ -67,6 +67,8 @@ class StepRunner final : private Meanwhile {
   /// to it, where that is kept.
   void truncate(SequenceId sequence, int64_t length);
   void keep(SequenceId sequence, int64_t count);
+  /// Stepper::preempt().
+  void preempt(SequenceId sequence);
 
   /// A step of some of the layers (Engine::step_layers).
   std::span<const StepOutput> step_layers(std::span<const StepInput> inputs, LayerRange layers,
@@ -90,6 +92,13 @@ class StepRunner final : private Meanwhile {
   /// Whether it would. Taps are to see every layer of it, and attribution needs them all at once.
   bool takes_leads() const;
 
+  /// Engine::replace_matrix(): from a checkpoint, or from floats.
+  template <typename Source>
+  void replace_matrix(const std::string& module, const Source& source) {
+    executor_->replace_matrix(module, source);
+    leads_.clear();
+  }
+
   const DeviceJointResult& joint_result() const { return pass_.joint; }  // until the next step
   const DeviceRows& rows_on_device() const { return pass_.rows_on_device; }
 
@@ -105,6 +114,8 @@ class StepRunner final : private Meanwhile {
   /// Null where nothing is tapped.
   ops::TapBook* taps() { return taps_ ? &*taps_ : nullptr; }
   void set_tap_reader(TapReader* reader) { features_.host = reader; }
+  /// The sequence whose input the last step failed for that did; 0: it failed for all.
+  SequenceId blamed() const { return blamed_; }
   /// Stepper::features().
   std::span<const float> features(SequenceId sequence) const;
   const ops::TapBook* taps() const { return taps_ ? &*taps_ : nullptr; }
@@ -198,6 +209,7 @@ class StepRunner final : private Meanwhile {
   std::byte* record_ = nullptr;
   std::unique_ptr<std::byte[]> tree_record_;  // of a step with trees, before drafts are chosen
   std::span<const StepInput> inputs_;
+  SequenceId blamed_ = 0;
   LayerRange layers_;
   const float* residual_ = nullptr;  // that a step of layers further up begins with
   int led_layer_ = 0;                // that a whole step goes on from; 0: it has no leads

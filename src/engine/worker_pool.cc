@@ -13,6 +13,8 @@ namespace vitrine::engine {
 namespace {
 
 constexpr int kPieceBits = 24;
+// Each thread may count one past the end of a share, so half of the numbers is room for that.
+static_assert(WorkerPool::kMostShared <= int64_t{1} << (kPieceBits - 1));
 constexpr uint64_t kPieceMask = (uint64_t{1} << kPieceBits) - 1;
 constexpr uint64_t kGenerationMask = 0xffff;
 // Longer than the gap between two steps, shorter than anyone notices.
@@ -44,6 +46,22 @@ class Spin {
   std::chrono::steady_clock::time_point begin_;
 };
 
+/// Pieces of a work from `first` on.
+class LaterPieces final : public PieceWork {
+ public:
+  LaterPieces(PieceWork& work, int64_t first, bool is_last)
+      : work_(work), first_(first), is_last_(is_last) {}
+  void run_piece(int64_t piece) override { work_.run_piece(first_ + piece); }
+  void fetch_next() override {
+    if (is_last_) work_.fetch_next();
+  }
+
+ private:
+  PieceWork& work_;
+  const int64_t first_;
+  const bool is_last_;
+};
+
 uint64_t generation_of(uint64_t state) { return state >> (2 * kPieceBits); }
 bool is_left(uint64_t state) { return (state & kPieceMask) < (state >> kPieceBits & kPieceMask); }
 
@@ -66,6 +84,15 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
     for (int64_t piece = 0; piece < pieces; ++piece) work.run_piece(piece);
     return;
   }
+  if (pieces <= kMostShared) return run_shared(work, pieces);
+  for (int64_t first = 0; first < pieces; first += kMostShared) {
+    const int64_t count = std::min(pieces - first, kMostShared);
+    LaterPieces part(work, first, first + count == pieces);
+    run_shared(part, count);
+  }
+}
+
+void WorkerPool::run_shared(PieceWork& work, int64_t pieces) {
   publish(work, static_cast<uint64_t>(pieces));
   work.run_piece(0);
   const int64_t own = 1 + take_share(shares_[0]);

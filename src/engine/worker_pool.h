@@ -26,6 +26,9 @@ class WorkerPool final : public core::PieceThreads {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
+  /// Pieces that threads share at a time. More of them are run one such part after the other.
+  static constexpr int64_t kMostShared = int64_t{1} << 23;
+
   void run(PieceWork& work, int64_t pieces) override;
   int threads() const override { return static_cast<int>(workers_.size()) + 1; }
 
@@ -39,6 +42,7 @@ class WorkerPool final : public core::PieceThreads {
     std::atomic<PieceWork*> work{nullptr};
   };
 
+  void run_shared(PieceWork& work, int64_t pieces);  // at most kMostShared
   void publish(PieceWork& work, uint64_t pieces);
   void worker_main(size_t own);
   void report(int64_t taken);

@@ -15,6 +15,14 @@ int64_t entries_of_table(const PoolSizes& sizes) {
 
 int64_t tables_of(const PoolSizes& sizes) { return sizes.window_blocks > 0 ? 2 : 1; }
 
+void require_length(uint64_t name, const PrefixBlocks& prefix, int64_t length) {
+  if (length >= 0 && length <= prefix.length) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "prefix " + std::to_string(name) + " cannot begin a sequence with " +
+                  std::to_string(length) + " positions; expected 0 to " +
+                  std::to_string(prefix.length));
+}
+
 }  // namespace
 
 BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t)> copy_block,
@@ -43,6 +51,7 @@ uint64_t BlockPool::create(int32_t adapter) {
   Sequence& created = sequences_[next_sequence_];
   created.adapter = adapter;
   created.slot = slots_.take();
+  created.last_use = ++uses_;
   set_blocks(created, 0);
   set_window_blocks(created, 0);
   set_length(created, 0);
@@ -53,8 +62,8 @@ uint64_t BlockPool::fork(uint64_t sequence) {
   const Sequence& source = look_up(sequence);
   require_slot();
   const bool copies_window = has_windows() && source.window_length % sizes_.block_size != 0;
-  if ((is_partial(source) && has_full_layers() && num_free() == 0) ||
-      (copies_window && num_free_window() == 0)) {
+  const bool copies_block = is_partial(source) && has_full_layers() && source.lost_from < 0;
+  if ((copies_block && num_free() == 0) || (copies_window && num_free_window() == 0)) {
     throw Error(ErrorKind::kOutOfMemory,
                 "no KV block is free to fork sequence " + std::to_string(sequence) +
                     "; release a sequence or load the engine with more kv_bytes");
@@ -67,8 +76,14 @@ uint64_t BlockPool::fork(uint64_t sequence) {
   share_window(target, source.window_blocks, source.window_length, source.first_needed);
   target.forced_end = source.forced_end;
   if (source.lags) std::ranges::copy(layer_lengths(source), layer_lengths(target).begin());
-  if (is_partial(target) && has_full_layers()) own_last_block(target);
-  if (copies_window) own_last_window_block(target);
+  target.lost_from = source.lost_from;
+  try {
+    if (copies_block) own_last_block(target);
+    if (copies_window) own_last_window_block(target);
+  } catch (...) {
+    release(copy);
+    throw;
+  }
   return copy;
 }
 
@@ -99,6 +114,7 @@ void BlockPool::truncate(uint64_t sequence, int64_t length) {
   set_blocks(found, kept);
   set_length(found, length);
   found.step_begin = std::min(found.step_begin, length);
+  if (found.lost_from >= length) found.lost_from = -1;
   cut_state(found, length);
   cut_window(found, length);
   if (!found.lags) return;
@@ -157,7 +173,7 @@ void BlockPool::release(uint64_t sequence) {
 
 uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
   const Sequence& found = look_up(sequence);
-  const int64_t whole = whole_length(found);
+  const int64_t whole = std::min(whole_length(found), full_length(found));
   if (length < 0 || length > whole) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sequence " + std::to_string(sequence) + " has no prefix of " +
@@ -173,19 +189,15 @@ uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
   prefix.adapter = found.adapter;
   prefix.state = best_state(found, length);
   prefix.forced_end = std::min(found.forced_end, length);
+  prefix.last_use = ++uses_;
   for (const int32_t block : blocks) full_.share(block);
   retain_window(found, prefix);
   return next_sequence_++;
 }
 
 uint64_t BlockPool::attach(uint64_t prefix, int64_t length) {
-  const PrefixBlocks& found = this->prefix(prefix);
-  if (length < 0 || length > found.length) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "prefix " + std::to_string(prefix) + " cannot begin a sequence with " +
-                    std::to_string(length) + " positions; expected 0 to " +
-                    std::to_string(found.length));
-  }
+  PrefixBlocks& found = find_prefix(prefix);
+  require_length(prefix, found, length);
   const int64_t held = has_full_layers() ? blocks_for(length) : 0;
   const uint64_t created =
       create_with(std::span(found.blocks).first(static_cast<size_t>(held)),
@@ -194,7 +206,62 @@ uint64_t BlockPool::attach(uint64_t prefix, int64_t length) {
   if (found.state.length <= length) target.state = states_.share(found.state);
   attach_window(target, found);
   target.forced_end = std::min(found.forced_end, length);
+  found.last_use = ++uses_;
   return created;
+}
+
+int64_t BlockPool::resumed_length(uint64_t prefix, int64_t length) const {
+  const PrefixBlocks& found = this->prefix(prefix);
+  require_length(prefix, found, length);
+  if (has_states()) return found.state.length <= length ? found.state.length : 0;
+  return has_windows() ? best_window(found.window_blocks, found.window_points, length) : length;
+}
+
+int64_t BlockPool::computed_length(uint64_t sequence) const {
+  const Sequence& found = look_up(sequence);
+  const int64_t full = full_length(found);
+  if (has_states()) return std::min(full, found.state.length);
+  return has_windows() ? std::min(full, found.window_length) : full;
+}
+
+void BlockPool::prepare_again(uint64_t sequence, int64_t count) {
+  Sequence& found = find(sequence);
+  const int64_t end = computed_length(sequence) + count;
+  if (has_windows()) grow_window(found, end);
+  while (has_full_layers() && std::ssize(found.blocks) < blocks_for(end)) {
+    const int32_t block = full_.take();
+    set_blocks(found, std::ssize(found.blocks) + 1);
+    found.blocks.back() = block;
+  }
+}
+
+void BlockPool::set_computed_length(uint64_t sequence, int64_t length) {
+  Sequence& found = find(sequence);
+  if (found.lost_from >= 0) found.lost_from = std::max(found.lost_from, length);
+  if (found.lost_from >= found.length) found.lost_from = -1;
+  if (has_states()) found.state.length = length;
+  if (!has_windows()) return;
+  found.window_length = length;
+  move_window(found, length);
+}
+
+void BlockPool::give_up(uint64_t sequence) {
+  Sequence& found = find(sequence);
+  if (found.lags) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "some layers have fewer positions of sequence " + std::to_string(sequence) +
+                    " than others, so they cannot be computed again in one pass; expected all "
+                    "layers to have its tokens, or truncate() to those that all have");
+  }
+  drop_states(found);
+  drop_window(found);
+  for (const int32_t block : found.blocks) full_.drop(block);
+  set_blocks(found, 0);
+  set_window_blocks(found, 0);
+  found.first_needed = 0;
+  found.last_count = 0;
+  found.window_length = has_windows() ? 0 : found.length;
+  found.lost_from = found.length > 0 ? 0 : -1;
 }
 
 void BlockPool::release_prefix(uint64_t prefix) {
@@ -227,6 +294,7 @@ const BlockPool::Sequence& BlockPool::look_up(uint64_t sequence) const {
 
 void BlockPool::prepare(uint64_t sequence, int64_t count) {
   Sequence& found = find(sequence);
+  found.last_use = ++uses_;
   if (count <= 0) return;
   if (found.length + count > sizes_.max_context) {
     throw Error(ErrorKind::kInternal, "sequence " + std::to_string(sequence) +
@@ -259,9 +327,20 @@ void BlockPool::put(uint64_t sequence, int64_t position, int32_t token) {
 }
 
 int32_t BlockPool::take_block(int32_t copied) {
-  const int32_t block = full_.take();
-  if (copied != kNoBlock) copy_block_(copied, block);
-  return block;
+  return take_copy(full_, full_.take(), copied, copy_block_);
+}
+
+// Of a block that was taken: it goes back where the copy fails.
+int32_t BlockPool::take_copy(BlockStore& store, int32_t own, int32_t copied,
+                             const std::function<void(int32_t, int32_t)>& copy) {
+  if (copied == kNoBlock) return own;
+  try {
+    copy(copied, own);
+  } catch (...) {
+    store.drop(own);
+    throw;
+  }
+  return own;
 }
 
 void BlockPool::replace_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks) {
@@ -300,8 +379,7 @@ void BlockPool::set_length(Sequence& sequence, int64_t length) {
 
 // Its last block is shared, and will be written.
 void BlockPool::own_last_block(Sequence& sequence) {
-  const int32_t own = full_.take();
-  copy_block_(sequence.blocks.back(), own);
+  const int32_t own = take_copy(full_, full_.take(), sequence.blocks.back(), copy_block_);
   full_.drop(sequence.blocks.back());
   sequence.blocks.back() = own;
 }
@@ -316,7 +394,8 @@ bool BlockPool::Tally::add(uint64_t sequence, int64_t count) {
   if (pool_.has_windows()) add_window(found, count);
   if (!pool_.has_full_layers()) return true;
   blocks_ += pool_.blocks_for(found.length + count) - std::ssize(found.blocks);
-  if (pool_.is_partial(found) && pool_.full_.makes_copy(pool_.last_tally_, found.blocks.back())) {
+  const bool may_copy = pool_.is_partial(found) && found.lost_from < 0;
+  if (may_copy && pool_.full_.makes_copy(pool_.last_tally_, found.blocks.back())) {
     ++blocks_;
   }
   return true;

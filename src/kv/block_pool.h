@@ -36,6 +36,7 @@ struct PrefixBlocks {
   int32_t adapter = -1;
   HeldState state = {};
   int64_t forced_end = 0;  // as a sequence has it
+  uint64_t last_use = 0;   // when it was made, or a sequence last began with it
 };
 
 /// How much a pool has, once and for all.
@@ -71,8 +72,10 @@ int64_t enough_window_blocks(const PoolSizes& sizes);
 /// what lies below that goes back to the pool when a step is over (settle). Where a prompt or an
 /// answer ends, or kCheckpointDistance positions after the last time, it goes on holding what was
 /// seen there, as a prefix does. Nobody needs these: they are asked back where a sequence that
-/// runs finds no block free. Positions whose windows are gone have to be computed again from the
-/// last ones that are there (window_length).
+/// runs finds no block free, as states are where it finds no slot. Prefixes give first, the one
+/// that was used least recently of those that free something by themselves; so a step takes from
+/// no more of them than it needs blocks, and what many share stays longest. Positions whose windows
+/// are gone have to be computed again from the last ones that are there (window_length).
 class BlockPool {
  public:
   class Tally;
@@ -171,11 +174,21 @@ class BlockPool {
   /// How many of a sequence's positions can be gone on from: all, or those that layers within a
   /// window were left with when positions were dropped.
   int64_t window_length(uint64_t sequence) const { return look_up(sequence).window_length; }
+  /// How many of the first `length` positions of a prefix a sequence that begins with these has at
+  /// once; the others of them have to be computed again. Throws kInvalidArgument for an unknown
+  /// prefix, or one of fewer positions.
+  int64_t resumed_length(uint64_t prefix, int64_t length) const;
+  /// How many of a sequence's positions it can go on from: the others have to be computed again
+  /// before its next token.
+  int64_t computed_length(uint64_t sequence) const;
   /// Before a pass that computes `count` positions behind those again. The caller has checked that
   /// enough blocks are free.
-  void prepare_window(uint64_t sequence, int64_t count);
+  void prepare_again(uint64_t sequence, int64_t count);
   /// The pass has computed the positions before this one.
-  void set_window_length(uint64_t sequence, int64_t length);
+  void set_computed_length(uint64_t sequence, int64_t length);
+  /// Gives up all blocks and states of a sequence, which keeps its tokens. Throws kInvalidArgument
+  /// where some layers have fewer positions than others.
+  void give_up(uint64_t sequence);
   /// The last append()'s step is over: blocks below the window are given back. `keeps`: some of its
   /// positions may be dropped by keep(), so what was seen before it stays.
   void settle(uint64_t sequence, bool keeps);
@@ -207,6 +220,8 @@ class BlockPool {
     int64_t forced_end = 0;
     int64_t window_length = 0;   // positions that layers within a window have; else its length
     int64_t first_needed = 0;    // of the window's blocks: this one and those behind it are needed
+    uint64_t last_use = 0;       // when it was made, or last made room
+    int64_t lost_from = -1;      // it gave up its blocks: so many positions have one again; -1: all
     mutable uint64_t tally = 0;  // the last one that it was added to
   };
 
@@ -226,6 +241,8 @@ class BlockPool {
   void set_blocks(Sequence& sequence, int64_t count);
   void set_length(Sequence& sequence, int64_t length);
   void own_last_block(Sequence& sequence);
+  static int32_t take_copy(BlockStore& store, int32_t own, int32_t copied,
+                           const std::function<void(int32_t, int32_t)>& copy);
   HeldState best_state(const Sequence& sequence, int64_t length);
   HeldState best_earlier(const Sequence& sequence, int64_t length);
   void share_checkpoints(const Sequence& from, Sequence& to);
@@ -233,6 +250,18 @@ class BlockPool {
   void cut_state(Sequence& sequence, int64_t length);
   static bool ends_turn(const Sequence& sequence, int64_t length, int64_t count);
   void free_state_slot(Sequence& runs);
+  // In eviction.cc.
+  int64_t full_length(const Sequence& sequence) const {
+    return sequence.lost_from < 0 ? sequence.length : sequence.lost_from;
+  }
+  template <typename Gain>
+  PrefixBlocks* stalest_prefix(Gain gain_of);
+  template <typename Condition>
+  Sequence* stalest_sequence(const Sequence& runs, Condition may_give);
+  bool is_current_state(const Sequence& runs, int32_t slot) const;
+  PrefixBlocks& find_prefix(uint64_t prefix) {
+    return const_cast<PrefixBlocks&>(this->prefix(prefix));
+  }
   int64_t first_seen(int64_t length) const {
     return first_window_block(length, sizes_.window, sizes_.block_size);
   }
@@ -271,6 +300,7 @@ class BlockPool {
   std::unordered_map<uint64_t, Sequence> sequences_;
   std::unordered_map<uint64_t, PrefixBlocks> prefixes_;
   uint64_t next_sequence_ = 1;  // or prefix
+  uint64_t uses_ = 0;           // so far, of sequences and prefixes
   mutable uint64_t last_tally_ = 0;
 };
 

@@ -94,26 +94,4 @@ void BlockPool::drop_states(Sequence& sequence) {
   }
 }
 
-// Takes a slot from those who hold earlier states: prefixes, then sequences, and last of all the
-// one that runs, whose own state is its alone then. There is one, since every sequence that lives
-// can have a slot.
-void BlockPool::free_state_slot(Sequence& runs) {
-  const auto has_enough = [&] { return states_.num_free() > 0 || !states_.needs_slot(runs.state); };
-  for (auto& [name, prefix] : prefixes_) {
-    if (has_enough()) return;
-    states_.drop(prefix.state);
-  }
-  const auto drop_earlier = [&](Sequence& sequence) {
-    while (!has_enough() && !sequence.checkpoints.all().empty()) {
-      HeldState gone = sequence.checkpoints.remove(0);
-      states_.drop(gone);
-    }
-    if (!has_enough()) states_.drop(sequence.kept);
-  };
-  for (auto& [name, sequence] : sequences_) {
-    if (&sequence != &runs) drop_earlier(sequence);
-  }
-  drop_earlier(runs);
-}
-
 }  // namespace vitrine::kv

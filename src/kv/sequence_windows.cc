@@ -86,17 +86,6 @@ void BlockPool::set_window_blocks(Sequence& sequence, int64_t count) {
                             static_cast<size_t>(count)};
 }
 
-void BlockPool::prepare_window(uint64_t sequence, int64_t count) {
-  Sequence& found = find(sequence);
-  grow_window(found, found.window_length + count);
-}
-
-void BlockPool::set_window_length(uint64_t sequence, int64_t length) {
-  Sequence& found = find(sequence);
-  found.window_length = length;
-  move_window(found, length);
-}
-
 void BlockPool::grow_window(Sequence& sequence, int64_t end) {
   if (sequence.window_length % sizes_.block_size != 0) {
     const auto last = static_cast<size_t>(sequence.window_length / sizes_.block_size);
@@ -113,8 +102,7 @@ void BlockPool::grow_window(Sequence& sequence, int64_t end) {
 void BlockPool::own_last_window_block(Sequence& sequence) {
   int32_t& block =
       sequence.window_blocks[static_cast<size_t>(sequence.window_length / sizes_.block_size)];
-  const int32_t own = take_window_block(sequence);
-  copy_window_block_(block, own);
+  const int32_t own = take_copy(windowed_, take_window_block(sequence), block, copy_window_block_);
   windowed_.spare(block);
   windowed_.drop(block);
   block = own;
@@ -242,27 +230,6 @@ void BlockPool::drop_window(PrefixBlocks& prefix) {
   prefix.window_points.clear();
 }
 
-// Where none is free those are asked back that nobody needs: of prefixes, then of sequences, and
-// last of all of the one that runs.
-int32_t BlockPool::take_window_block(Sequence& runs) {
-  for (auto& [name, prefix] : prefixes_) {
-    if (windowed_.num_free() > 0) break;
-    drop_window(prefix);
-  }
-  const auto drop_checkpoints = [&](Sequence& sequence) {
-    while (windowed_.num_free() == 0 && !sequence.checkpoints.all().empty()) {
-      const HeldState gone = sequence.checkpoints.remove(0);
-      drop_unheld(sequence, first_seen(gone.length), blocks_for(gone.length));
-    }
-  };
-  for (auto& [name, sequence] : sequences_) {
-    if (windowed_.num_free() > 0) break;
-    if (&sequence != &runs) drop_checkpoints(sequence);
-  }
-  drop_checkpoints(runs);
-  return windowed_.take();
-}
-
 int64_t BlockPool::whole_length(const Sequence& sequence) const {
   if (!sequence.lags) return sequence.length;
   const auto first = layer_lengths_.begin() + sequence.slot * sizes_.layers;
@@ -299,9 +266,9 @@ int64_t BlockPool::Tally::window_blocks() const {
 }
 
 int32_t BlockPool::take_window_block(uint64_t sequence, int32_t copied) {
-  const int32_t block = take_window_block(find(sequence));
+  const int32_t block =
+      take_copy(windowed_, take_window_block(find(sequence)), copied, copy_window_block_);
   windowed_.need(block);
-  if (copied != kNoBlock) copy_window_block_(copied, block);
   return block;
 }
 

@@ -61,7 +61,13 @@ void StatePool::own(HeldState& state) {
   const HeldState own{free_.back(), state.length};
   free_.pop_back();
   references_[static_cast<size_t>(own.slot)] = 1;
-  copy_(state.slot, own.slot);
+  try {
+    copy_(state.slot, own.slot);
+  } catch (...) {
+    HeldState back = own;
+    drop(back);
+    throw;
+  }
   drop(state);
   state = own;
 }

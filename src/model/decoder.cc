@@ -158,12 +158,13 @@ class DecoderBuilder {
 
   /// in -> out.
   void add_projection(const std::string& module, ValueId in, ValueId out, bool has_bias,
-                      bool takes_adapters = true) {
+                      bool takes_adapters = true, bool steers_state = false) {
     ops::ProjectParameters project;
     project.matrix = name(module);
     if (has_bias) project.bias = project.matrix + ".bias";
     project.adds_to_residual = false;
     project.takes_adapters = takes_adapters;
+    project.steers_state = steers_state;
     graph_.add("project", layer_, {in}, {out}, std::move(project));
   }
 
@@ -197,9 +198,9 @@ class DecoderBuilder {
   void add_linear_values() {
     const ops::GatedDeltaShape shape = linear_shape(config_);
     const int64_t values = shape.value_heads * shape.value_dim;
-    const auto add = [this](const std::string& name, int64_t width) {
+    const auto add = [this](const std::string& name, int64_t width, bool steers_state = false) {
       linear_in_.push_back(graph_.add_value("linear_" + name, width));
-      linear_modules_.push_back("linear_attn.in_proj_" + name);
+      linear_projections_.push_back({"linear_attn.in_proj_" + name, steers_state});
     };
     if (traits_.groups_linear_projections) {
       add("qkvz", shape.channels() + values);
@@ -208,10 +209,10 @@ class DecoderBuilder {
       add("z", values);
     }
     if (traits_.groups_linear_strengths) {
-      add("ba", 2 * shape.value_heads);
+      add("ba", 2 * shape.value_heads, /*steers_state=*/true);
     } else {
-      add("b", shape.value_heads);
-      add("a", shape.value_heads);
+      add("b", shape.value_heads, /*steers_state=*/true);
+      add("a", shape.value_heads, /*steers_state=*/true);
     }
     linear_out_ = graph_.add_value("linear_attended", values);
   }
@@ -222,9 +223,10 @@ class DecoderBuilder {
   }
 
   void add_linear_attention() {
-    for (size_t i = 0; i < linear_modules_.size(); ++i) {
-      add_projection(linear_modules_[i], normed_, linear_in_[i], /*has_bias=*/false,
-                     /*takes_adapters=*/!traits_.tiles_linear_heads);
+    for (size_t i = 0; i < linear_projections_.size(); ++i) {
+      add_projection(linear_projections_[i].module, normed_, linear_in_[i], /*has_bias=*/false,
+                     /*takes_adapters=*/!traits_.tiles_linear_heads,
+                     linear_projections_[i].steers_state);
     }
     ops::GatedDeltaParameters own;
     own.shape = linear_shape(config_);
@@ -339,7 +341,11 @@ class DecoderBuilder {
   ValueId residual_ = -1, normed_ = -1, query_ = -1, key_ = -1, value_ = -1, attended_ = -1;
   ValueId added_ = -1;  // what blocks write: the stream, or what is normed before it goes there
   std::vector<ValueId> linear_in_;
-  std::vector<std::string> linear_modules_;  // that make these
+  struct LinearProjection {
+    std::string module;
+    bool steers_state = false;
+  };
+  std::vector<LinearProjection> linear_projections_;  // that make these
   ValueId linear_out_ = -1;
   ValueId query_latent_ = -1, normed_latent_ = -1;
   ValueId slots_ = -1, shared_ = -1;

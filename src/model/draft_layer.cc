@@ -63,7 +63,7 @@ bool has_matrix(const Checkpoint& checkpoint, const std::string& module) {
 /// Replaces an op's parameters where they are of this kind.
 template <typename Parameters, typename Edit>
 void edit(OpNode& node, const Edit& change) {
-  const auto* found = dynamic_cast<const Parameters*>(node.parameters.get());
+  const auto* found = node.find<Parameters>();
   if (found == nullptr) return;
   auto changed = std::make_shared<Parameters>(*found);
   change(*changed);
@@ -108,17 +108,25 @@ class LayerRenamer {
   std::string from_, to_;
 };
 
+bool is_drafting_family(const ModelConfig& config) {
+  return std::ranges::find(kFamilies, config.model_type) != kFamilies.end();
+}
+
+bool has_tensors(const Checkpoint& checkpoint, const ModelConfig& config, const DraftNames& names) {
+  if (has_matrix(checkpoint, names.joined)) return true;
+  return config.num_draft_layers > 0 && checkpoint.find(names.token_norm) != nullptr;
+}
+
 void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,
                          const DraftNames& names) {
-  if (std::ranges::find(kFamilies, config.model_type) == kFamilies.end()) {
+  if (!is_drafting_family(config)) {
     std::string known;
     for (const char* family : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family);
     throw Error(ErrorKind::kUnsupported,
                 checkpoint.config_name() + ": field 'model_type' is '" + config.model_type +
                     "', of which no layer that drafts (MTP) is known; expected one of " + known);
   }
-  const bool has_norm = config.num_draft_layers > 0 && checkpoint.find(names.token_norm) != nullptr;
-  if (has_matrix(checkpoint, names.joined) || has_norm) return;
+  if (has_tensors(checkpoint, config, names)) return;
   // Publishers of smaller files leave the layer out, and the config as it was.
   const std::string told = config.num_draft_layers > 0 ? ", though its config counts one" : "";
   throw Error(ErrorKind::kInvalidArgument,
@@ -139,6 +147,10 @@ std::string final_norm_of(const ModelConfig& config) {
 int num_draft_layers(const ModelConfig& config) {
   if (config.model_type.starts_with("qwen")) return 1;
   return std::max(1, static_cast<int>(config.num_draft_layers));
+}
+
+bool has_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {
+  return is_drafting_family(config) && has_tensors(checkpoint, config, names_of(config, index));
 }
 
 DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {

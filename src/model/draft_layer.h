@@ -19,6 +19,9 @@ struct DraftLayer {
 /// How many such layers guess, one behind another. Of Qwen's families it is the first alone.
 int num_draft_layers(const ModelConfig& config);
 
+/// Returns whether build_draft_layer() can build that one.
+bool has_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index);
+
 /// Builds one of such layers, counted from 0. `config` is the whole model's. Throws kUnsupported
 /// for another family, kInvalidArgument for a checkpoint without one.
 DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,

@@ -71,17 +71,18 @@ kernels::Weight quantized_weight(const QuantizedTensors& tensors) {
 void read_float8_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
                       int64_t row_end) {
   const QuantizedTensors& tensors = *matrix.quantized;
-  const auto offset = static_cast<size_t>(row_begin * matrix.stored_row_bytes);
+  const int64_t first = matrix.first_row + row_begin, end = matrix.first_row + row_end;
   const std::span<std::byte> rows(
-      matrix.data + offset, static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes));
-  checkpoint.read(*matrix.info, offset, rows);
+      matrix.data + row_begin * matrix.stored_row_bytes,
+      static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes));
+  checkpoint.read(*matrix.info, static_cast<uint64_t>(first * matrix.stored_row_bytes), rows);
   if (kernels::has_nan(rows.data(), rows.size())) {
     const auto row_bytes = static_cast<size_t>(matrix.stored_row_bytes);
     size_t row = 0;
     while (!kernels::has_nan(&rows[row * row_bytes], row_bytes)) ++row;
-    throw bad_number_error(checkpoint, matrix, row_begin + static_cast<int64_t>(row));
+    throw bad_number_error(checkpoint, matrix, first + static_cast<int64_t>(row));
   }
-  const std::vector<float> scales = checkpoint.read_quantized_scales(tensors, row_begin, row_end);
+  const std::vector<float> scales = checkpoint.read_quantized_scales(tensors, first, end);
   std::memcpy(matrix.scales + row_begin * tensors.groups() * int64_t{sizeof(float)}, scales.data(),
               scales.size() * sizeof(float));
 }
@@ -93,18 +94,18 @@ void read_word_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpo
   const QuantizedTensors& tensors = *matrix.quantized;
   const auto scale_row_bytes =
       tensors.groups() * static_cast<int64_t>(dtype_size(tensors.scales->dtype));
-  const int64_t count = row_end - row_begin;
+  const int64_t count = row_end - row_begin, first = matrix.first_row + row_begin;
   buffer.resize(static_cast<size_t>(count * (matrix.stored_row_bytes + scale_row_bytes)));
   const auto words = std::span(buffer).first(static_cast<size_t>(count * matrix.stored_row_bytes));
   const auto scales = std::span(buffer).subspan(words.size());
-  checkpoint.read(*matrix.info, static_cast<uint64_t>(row_begin * matrix.stored_row_bytes), words);
-  checkpoint.read(*tensors.scales, static_cast<uint64_t>(row_begin * scale_row_bytes), scales);
+  checkpoint.read(*matrix.info, static_cast<uint64_t>(first * matrix.stored_row_bytes), words);
+  checkpoint.read(*tensors.scales, static_cast<uint64_t>(first * scale_row_bytes), scales);
   const std::vector<int8_t> zero_points =
-      checkpoint.read_quantized_zero_points(tensors, row_begin, row_end);
+      checkpoint.read_quantized_zero_points(tensors, first, first + count);
   const int64_t bad_row = kernel.pack_words(matrix.weight, row_begin, row_end,
                                             {words.data(), scales.data(), zero_points.data()},
                                             matrix.data, matrix.scales, matrix.offsets);
-  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, bad_row);
+  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, matrix.first_row + bad_row);
 }
 
 }  // namespace
@@ -127,6 +128,12 @@ const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::st
 
 size_t StoredMatrix::num_bytes() const { return whole_lines(bytes); }
 
+void StoredMatrix::keep_rows(int64_t begin, int64_t end) {
+  first_row += begin;
+  weight.rows = end - begin;
+  bytes = kernels::packed_bytes(weight);
+}
+
 void StoredMatrix::place(std::byte* memory) {
   weight.data = data = memory;
   if (bytes.scales != 0) weight.scales = scales = data + whole_lines(bytes.data);
@@ -141,26 +148,31 @@ uint64_t StoredMatrix::file_bytes() const {
 
 size_t StoredMatrix::bytes_beside_map() const {
   if (!quantized) return 0;
-  const auto groups = static_cast<size_t>(quantized->rows * quantized->groups());
+  const auto groups = static_cast<size_t>(weight.rows * quantized->groups());
   if (weight.format == kernels::WeightFormat::kE4M3) return groups * sizeof(float);
   return quantized->zero_points == nullptr ? 0 : groups;
 }
 
 bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
-  const std::span<const std::byte> mapped = checkpoint.map(*info, quantized.has_value());
+  std::span<const std::byte> mapped = checkpoint.map(*info, quantized.has_value());
   if (mapped.empty()) return false;
+  const int64_t end = first_row + weight.rows;
+  mapped = mapped.subspan(static_cast<size_t>(first_row * stored_row_bytes));
   if (quantized) {
     weight.blocks = mapped.data();
     if (weight.format == kernels::WeightFormat::kE4M3) {
-      const std::vector<float> all = checkpoint.read_quantized_scales(*quantized, 0, weight.rows);
+      const std::vector<float> all = checkpoint.read_quantized_scales(*quantized, first_row, end);
       std::memcpy(beside, all.data(), all.size() * sizeof(float));
       weight.row_scales = beside;
       return true;
     }
-    weight.row_scales = checkpoint.map(*quantized->scales, true).data();
+    const auto scale_row_bytes =
+        quantized->groups() * static_cast<int64_t>(dtype_size(quantized->scales->dtype));
+    weight.row_scales =
+        checkpoint.map(*quantized->scales, true).data() + first_row * scale_row_bytes;
     if (quantized->zero_points != nullptr) {
       const std::vector<int8_t> all =
-          checkpoint.read_quantized_zero_points(*quantized, 0, weight.rows);
+          checkpoint.read_quantized_zero_points(*quantized, first_row, end);
       std::memcpy(beside, all.data(), all.size());
       weight.row_zero_points = reinterpret_cast<const int8_t*>(beside);
     }
@@ -224,18 +236,19 @@ void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& check
   if (matrix.quantized)
     return read_word_rows(kernel, checkpoint, matrix, row_begin, row_end, buffer);
   const TensorInfo& info = *matrix.info;
-  const auto offset = static_cast<size_t>(row_begin * matrix.stored_row_bytes);
   const auto size = static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes);
+  const int64_t first = matrix.first_row + row_begin;
   if (kernels::is_float_format(matrix.weight.format)) {
-    checkpoint.read(info, offset, std::span(matrix.data + offset, size));
+    const std::span rows(matrix.data + row_begin * matrix.stored_row_bytes, size);
+    checkpoint.read(info, static_cast<uint64_t>(first * matrix.stored_row_bytes), rows);
     return;
   }
   buffer.resize(size);
-  checkpoint.read_blocks(info, row_begin, buffer);
+  checkpoint.read_blocks(info, first, buffer);
   const int64_t bad_row =
       kernel.pack_blocks(format_of(info), matrix.weight, row_begin, row_end, buffer.data(),
                          matrix.data, matrix.scales, matrix.offsets);
-  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, bad_row);
+  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, matrix.first_row + bad_row);
 }
 
 }  // namespace vitrine::model

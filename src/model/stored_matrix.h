@@ -24,12 +24,15 @@ struct StoredMatrix {
   kernels::Weight weight;                     // its pointers are null until place()
   kernels::WeightBytes bytes;
   int64_t stored_row_bytes = 0;
+  int64_t first_row = 0;  // of the file's, which is row 0 here
   std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
 
   /// Each part's bytes, up to a whole cache line.
   size_t num_bytes() const;
   /// What reading all of it takes from the file.
   uint64_t file_bytes() const;
+  /// Leaves rows [begin, end) of it, before it is placed or mapped.
+  void keep_rows(int64_t begin, int64_t end);
   /// `memory` holds num_bytes(), 64-byte aligned.
   void place(std::byte* memory);
   /// Of what cannot be used where the file has it, when the rest is mapped: zero points, and scales

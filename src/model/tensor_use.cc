@@ -90,6 +90,13 @@ constexpr std::array kUnneeded = {
     Unneeded{"shared layers", makes_shared_keys},
 };
 
+/// Returns null for a tensor that is none of these.
+const Unneeded* find_unneeded(std::string_view name, const ModelConfig& config) {
+  const auto* const found = std::ranges::find_if(
+      kUnneeded, [&](const Unneeded& kind) { return kind.holds(name, config); });
+  return found == kUnneeded.end() ? nullptr : found;
+}
+
 /// Marks the tensors that a graph reads.
 class UsedTensors {
  public:
@@ -97,8 +104,11 @@ class UsedTensors {
       : checkpoint_(checkpoint), used_(checkpoint.tensors().size(), false) {}
 
   void add(const ops::WeightNames& names) {
-    for (const std::string& module : names.matrices) add_matrix(module);
-    for (const std::string& vector : names.vectors) add_tensor(stored_name(vector));
+    for (const std::string& module : names.products) add_matrix(module);
+    for (const auto* matrices : {&names.float_products, &names.tables}) {
+      for (const ops::NamedWeight& matrix : *matrices) add_matrix(matrix.name);
+    }
+    for (const ops::NamedWeight& vector : names.vectors) add_tensor(stored_name(vector.name));
   }
   bool holds(size_t index) const { return used_[index]; }
   /// Whether the checkpoint has all of them.
@@ -163,6 +173,11 @@ void report_unused(const Checkpoint& checkpoint, const TensorUse& use, bool leni
 
 }  // namespace
 
+const char* purpose_beside_model(std::string_view name, const ModelConfig& config) {
+  const Unneeded* found = find_unneeded(name, config);
+  return found == nullptr ? nullptr : found->purpose;
+}
+
 TensorUse find_tensor_use(const Checkpoint& checkpoint, const ModelConfig& config,
                           const ops::Graph& graph, bool lenient) {
   UsedTensors used(checkpoint);
@@ -180,10 +195,8 @@ TensorUse find_tensor_use(const Checkpoint& checkpoint, const ModelConfig& confi
       count(info, use.used);
       continue;
     }
-    const auto* const found = std::ranges::find_if(
-        kUnneeded, [&](const Unneeded& kind) { return kind.holds(info.name, config); });
-    if (found != kUnneeded.end()) {
-      count(info, unneeded[static_cast<size_t>(found - kUnneeded.begin())]);
+    if (const Unneeded* found = find_unneeded(info.name, config)) {
+      count(info, unneeded[static_cast<size_t>(found - kUnneeded.data())]);
       continue;
     }
     count(info, use.unused);

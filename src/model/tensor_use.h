@@ -3,6 +3,8 @@
 // asks for: those mean that the config describes another model.
 #pragma once
 
+#include <string_view>
+
 #include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/tensor_use.h"
@@ -14,5 +16,9 @@ namespace vitrine::model {
 /// instead.
 TensorUse find_tensor_use(const Checkpoint& checkpoint, const ModelConfig& config,
                           const ops::Graph& graph, bool lenient);
+
+/// Returns what a tensor that the model runs without is for, as "vision and audio"; null for
+/// others.
+const char* purpose_beside_model(std::string_view name, const ModelConfig& config);
 
 }  // namespace vitrine::model

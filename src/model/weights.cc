@@ -57,11 +57,29 @@ bool CheckpointWeights::map(StoredMatrix& matrix, const std::string& module) {
   return true;
 }
 
-const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int64_t rows,
-                                                 int64_t cols) {
-  auto found = matrices_.find(module);
+namespace {
+
+/// The module's, where it is the whole matrix.
+std::string name_of_rows(const std::string& module, int64_t rows, int64_t begin, int64_t end) {
+  if (begin == 0 && end == rows) return module;
+  return module + "[" + std::to_string(begin) + ":" + std::to_string(end) + "]";
+}
+
+}  // namespace
+
+const kernels::Weight& CheckpointWeights::matrix_rows(const std::string& module, int64_t rows,
+                                                      int64_t cols, int64_t begin, int64_t end) {
+  if (begin < 0 || begin >= end || end > rows || begin % kernels::kTileRows != 0 ||
+      (end % kernels::kTileRows != 0 && end != rows)) {
+    throw Error(ErrorKind::kInternal, "rows " + std::to_string(begin) + " to " +
+                                          std::to_string(end) + " of tensor '" + module +
+                                          "' are asked for, which has " + std::to_string(rows));
+  }
+  const std::string name = name_of_rows(module, rows, begin, end);
+  auto found = matrices_.find(name);
   if (found == matrices_.end()) {
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
+    stored.keep_rows(begin, end);
     const bool is_packed = !(mapped_ && map(stored, module));
     if (is_packed && read_) {
       stored.place(allocate(stored.num_bytes(), module));
@@ -69,11 +87,11 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
     } else if (is_packed) {
       num_bytes_ += stored.num_bytes();
     }
-    num_parameters_ += rows * cols;
-    found = matrices_.emplace(module, stored.weight).first;
+    num_parameters_ += (end - begin) * cols;
+    found = matrices_.emplace(name, stored.weight).first;
   }
   const kernels::Weight& weight = found->second;
-  if (weight.rows != rows || weight.cols != cols) {
+  if (weight.rows != end - begin || weight.cols != cols) {
     throw Error(ErrorKind::kInternal, "tensor '" + module + "' is used with two shapes");
   }
   return weight;
@@ -157,8 +175,12 @@ size_t CheckpointWeights::strip_bytes() const {
 Error CheckpointWeights::bad_number_error(const kernels::Weight& matrix) const {
   const auto found =
       std::ranges::find_if(matrices_, [&](const auto& entry) { return &entry.second == &matrix; });
-  return model::bad_number_error(
-      checkpoint_, find_stored_matrix(checkpoint_, found->first, matrix.rows, matrix.cols), -1);
+  const std::string module = found->first.substr(0, found->first.find('['));
+  const auto quantized = checkpoint_.find_quantized_tensors(module);
+  const int64_t rows =
+      quantized ? quantized->rows : checkpoint_.find(module + ".weight")->shape.front();
+  return model::bad_number_error(checkpoint_,
+                                 find_stored_matrix(checkpoint_, module, rows, matrix.cols), -1);
 }
 
 std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {

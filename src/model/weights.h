@@ -53,7 +53,11 @@ class CheckpointWeights : public ops::PackedWeights {
         experts_(kernel, checkpoint_, memory_, expert_cache_bytes, read),
         caches_experts_(expert_cache_bytes > 0) {}
 
-  const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
+  const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override {
+    return matrix_rows(module, rows, cols, 0, rows);
+  }
+  const kernels::Weight& matrix_rows(const std::string& module, int64_t rows, int64_t cols,
+                                     int64_t begin, int64_t end) override;
   const float* vector(const std::string& tensor, int64_t length) override;
   const ops::LatentWeights& latent(const ops::LatentModule& module) override;
   bool holds_numbers() const override { return read_; }
@@ -64,6 +68,13 @@ class CheckpointWeights : public ops::PackedWeights {
   /// kBadFile, kInvalidArgument where the cache is too small, and kCancelled where a host's flag is
   /// raised.
   void load(int threads, int64_t most_active_experts, const std::atomic<bool>* cancelled = nullptr);
+
+  /// Reads a matrix that an op multiplies with anew, from a checkpoint that has it in the same
+  /// shape and format, or from floats [rows, cols], rounded to the type that it has. Throws
+  /// kInvalidArgument for an unknown one and for other formats, kUnsupported for one that is not in
+  /// memory, and what reading throws; it is as it was then.
+  void replace(const std::string& module, const Checkpoint& from);
+  void replace(const std::string& module, std::span<const float> values);
 
   /// Of the matrices that stand in the file, the largest strip (ops/products.h); 0: there are none.
   size_t strip_bytes() const;
@@ -83,6 +94,7 @@ class CheckpointWeights : public ops::PackedWeights {
   /// False where it cannot be used where the file has it.
   bool map(StoredMatrix& matrix, const std::string& module);
   std::byte* allocate(size_t size, const std::string& module);
+  const kernels::Weight& find_replaceable(const std::string& module) const;
 
   const kernels::CpuKernels& kernel_;
   Checkpoint checkpoint_;
@@ -91,7 +103,7 @@ class CheckpointWeights : public ops::PackedWeights {
   FileExpertCache experts_;
   bool caches_experts_;
   std::vector<StoredMatrix> pending_;                // still to be read
-  std::map<std::string, kernels::Weight> matrices_;  // addresses are stable
+  std::map<std::string, kernels::Weight> matrices_;  // by name_of_rows(); addresses are stable
   std::map<std::string, std::vector<float>> vectors_;
   std::map<std::string, ops::LatentWeights> latents_;  // addresses are stable
   uint64_t num_bytes_ = 0, num_mapped_bytes_ = 0;

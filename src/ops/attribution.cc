@@ -111,7 +111,7 @@ float* kept_weights(PlanContext& context) {
 
 float* kept_experts(PlanContext& context, int layer) {
   for (const OpNode& node : context.graph.nodes) {
-    const auto* probe = dynamic_cast<const AttributionProbeParameters*>(node.parameters.get());
+    const auto* probe = node.find<AttributionProbeParameters>();
     if (probe == nullptr || !probe->has_experts() || node.layer != layer) continue;
     if (!probe->norms.empty()) return nullptr;
     return kept_vectors(context) + probe->first * hidden_size(context);

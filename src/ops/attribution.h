@@ -3,6 +3,8 @@
 // of (Elhage et al. 2021; nostalgebraist 2020), the final norm's scale frozen at its actual value.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/graph.h"
@@ -24,7 +26,8 @@ struct PassedNorm {
 
 /// Keeps what an op added to the residual stream: the stream behind it or, of experts, their own
 /// vectors.
-struct AttributionProbeParameters final : OpParameters {
+struct AttributionProbeParameters final : OpParametersOf<AttributionProbeParameters> {
+  static constexpr std::string_view kKind = "attribution_probe";
   ResidualPart part;
   int64_t first = 0;              // of the kept vectors
   std::vector<PassedNorm> norms;  // of experts
@@ -36,7 +39,8 @@ struct AttributionProbeParameters final : OpParameters {
 };
 
 /// Behind the head: the terms of the chosen token's logit.
-struct AttributionParameters final : OpParameters {
+struct AttributionParameters final : OpParametersOf<AttributionParameters> {
+  static constexpr std::string_view kKind = "attribution";
   std::string matrix;  // the head's
   double multiplier = 1;
   double soft_cap = 0;  // of the logit, behind the multiplier; 0: none

@@ -22,7 +22,7 @@ class ProbeMaker {
       AttributionProbeParameters probe;
       probe.part = *part;
       add(node, node, std::move(probe), probes);
-    } else if (const auto* own = dynamic_cast<const PostNormParameters*>(node.parameters.get())) {
+    } else if (const auto* own = node.find<PostNormParameters>()) {
       add_normed(node, *own, probes);
     }
     if (graph_.is_head(node)) probes.push_back(behind_head(node));
@@ -74,9 +74,7 @@ class ProbeMaker {
   const OpNode* combine_of(const OpNode& node, ValueId value) const {
     for (const OpNode* before = &node; before-- != graph_.nodes.data();) {
       if (std::ranges::find(before->outputs, value) == before->outputs.end()) continue;
-      const bool is_sum =
-          dynamic_cast<const CombineParameters*>(before->parameters.get()) != nullptr;
-      return is_sum ? before : nullptr;
+      return before->find<CombineParameters>() != nullptr ? before : nullptr;
     }
     return nullptr;
   }
@@ -114,7 +112,7 @@ void add_attribution(Graph& graph) {
 std::vector<AttributionPart> attribution_parts(const Graph& graph) {
   std::vector<AttributionPart> parts;
   for (const OpNode& node : graph.nodes) {
-    const auto* probe = dynamic_cast<const AttributionProbeParameters*>(node.parameters.get());
+    const auto* probe = node.find<AttributionProbeParameters>();
     if (probe == nullptr) continue;
     AttributionPart part;
     part.kind = probe->part.kind;
@@ -138,7 +136,7 @@ int32_t attribution_vectors(const Graph& graph) {
 
 double attribution_soft_cap(const Graph& graph) {
   for (const OpNode& node : graph.nodes) {
-    const auto* own = dynamic_cast<const AttributionParameters*>(node.parameters.get());
+    const auto* own = node.find<AttributionParameters>();
     if (own != nullptr) return own->soft_cap;
   }
   return 0;

@@ -14,68 +14,87 @@ const AuditLayout::Layer& layer_of(const AuditLayout& layout, const OpNode& node
 
 }  // namespace
 
-void EmbedParameters::append_weights(WeightNames& names) const { names.add_matrices({table}); }
+void EmbedParameters::append_weights(WeightNames& names) const {
+  names.add_tables("embedding", {table});
+}
 
-void NormParameters::append_weights(WeightNames& names) const { names.add_vectors({weight}); }
+void NormParameters::append_weights(WeightNames& names) const {
+  names.add_vectors("norm", {weight});
+}
 
 void QkvParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({matrices[0], matrices[1], matrices[2]});
-  names.add_vectors({biases[0], biases[1], biases[2]});
+  names.add_products({matrices[0], matrices[1], matrices[2]});
+  names.add_vectors("bias", {biases[0], biases[1], biases[2]});
 }
 
 void AttentionParameters::append_weights(WeightNames& names) const {
-  names.add_vectors({query_norm, key_norm, sinks});
+  names.add_vectors("norm", {query_norm, key_norm});
+  names.add_vectors("attention sinks", {sinks});
 }
 
 void GatedDeltaParameters::append_weights(WeightNames& names) const {
-  names.add_vectors({convolution, rate, bias, norm});
+  names.add_vectors("convolution", {convolution});
+  names.add_vectors("decay of a state", {rate, bias});
+  names.add_vectors("norm", {norm});
 }
 
 void ShortConvolutionParameters::append_weights(WeightNames& names) const {
-  names.add_vectors({weight, bias});
+  names.add_vectors("convolution", {weight});
+  names.add_vectors("bias", {bias});
 }
 
 void LatentAttentionParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({keys_and_values.module});
-  names.add_vectors({norm});
+  // The half that makes keys is needed transposed, across the groups of a quantized matrix.
+  names.add_float_products("latent attention multiplies with its halves as floats",
+                           {keys_and_values.module});
+  names.add_vectors("norm", {norm});
 }
 
 void ProjectParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({matrix});
-  names.add_vectors({bias});
+  if (steers_state) {
+    names.add_float_products("it steers a state, in which errors would add up", {matrix});
+  } else {
+    names.add_products({matrix});
+  }
+  names.add_vectors("bias", {bias});
 }
 
 void DenseParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({gate, up, down});
+  names.add_products({gate, up, down});
 }
 
 void RouterParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({matrix});
-  names.add_vectors({bias, correction, expert_scale});
+  names.add_float_products("router", {matrix});
+  names.add_vectors("bias", {bias});
+  names.add_vectors("router correction", {correction});
+  names.add_vectors("router scale", {expert_scale});
 }
 
 void ExpertsParameters::append_weights(WeightNames& names) const {
   for (int64_t expert = 0; expert < experts; ++expert) {
     for (const std::string* role : {&gate, &up, &down}) {
-      names.add_matrices({module(expert, *role)});
-      if (has_biases) names.add_vectors({module(expert, *role) + ".bias"});
+      names.add_products({module(expert, *role)});
+      if (has_biases) names.add_vectors("bias", {module(expert, *role) + ".bias"});
     }
   }
 }
 
 void CombineParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({shared_gate});
+  names.add_float_products("shared expert gate", {shared_gate});
 }
 
-void HeadParameters::append_weights(WeightNames& names) const { names.add_matrices({matrix}); }
+void HeadParameters::append_weights(WeightNames& names) const {
+  names.add_float_products("output head", {matrix});
+}
 
 void PostNormParameters::append_weights(WeightNames& names) const {
-  names.add_vectors({weight, inner[0], inner[1], scalar});
+  names.add_vectors("norm", {weight, inner[0], inner[1]});
+  names.add_vectors("layer scale", {scalar});
 }
 
 void LayerInputsParameters::append_weights(WeightNames& names) const {
-  names.add_matrices({table});
-  names.add_vectors({norm});
+  names.add_tables("embedding", {table});
+  names.add_vectors("norm", {norm});
 }
 
 std::optional<ResidualPart> EmbedParameters::residual(const Graph&, const OpNode&) const {

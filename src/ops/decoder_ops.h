@@ -5,6 +5,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/delta_kernels.h"
@@ -13,7 +14,8 @@
 namespace vitrine::ops {
 
 /// token ids -> residual [hidden]: rows of a table.
-struct EmbedParameters final : OpParameters {
+struct EmbedParameters final : OpParametersOf<EmbedParameters> {
+  static constexpr std::string_view kKind = "embed";
   std::string table;  // [vocabulary, hidden]
   double multiplier = 1;
 
@@ -22,7 +24,8 @@ struct EmbedParameters final : OpParameters {
 };
 
 /// residual -> normed; or residual alone, whose norm is recorded where something records.
-struct NormParameters final : OpParameters {
+struct NormParameters final : OpParametersOf<NormParameters> {
+  static constexpr std::string_view kKind = "norm";
   std::string weight;       // empty: none
   double weight_scale = 1;  // of the weight, rounded once at load
   double eps = 0;
@@ -38,7 +41,8 @@ struct NormParameters final : OpParameters {
 };
 
 /// normed -> query, key, value.
-struct QkvParameters final : OpParameters {
+struct QkvParameters final : OpParametersOf<QkvParameters> {
+  static constexpr std::string_view kKind = "qkv";
   std::array<std::string, 3> matrices;  // of query, key and value
   std::array<std::string, 3> biases;    // empty: none
 
@@ -49,7 +53,8 @@ struct QkvParameters final : OpParameters {
 
 /// query, key, value -> attended; or query -> attended, over the keys and values of another layer
 /// (Graph::kv_shape).
-struct AttentionParameters final : OpParameters {
+struct AttentionParameters final : OpParametersOf<AttentionParameters> {
+  static constexpr std::string_view kKind = "attention";
   double scale = 0;
   std::string query_norm, key_norm;  // empty: none
   double eps = 0;                    // of these
@@ -94,7 +99,8 @@ struct GatedDeltaShape {
 /// qkv, z, b, a (or, grouped by key head, qkvz and ba; or qkv, z and grouped ba) -> attended:
 /// linear attention with a state by the gated delta rule (Yang et al. 2024), its convolution before
 /// it, its gated norm behind it.
-struct GatedDeltaParameters final : OpParameters {
+struct GatedDeltaParameters final : OpParametersOf<GatedDeltaParameters> {
+  static constexpr std::string_view kKind = "gated_delta";
   GatedDeltaShape shape;
   // Each key head's query, key, values and gates stand together (qwen3_next) …
   bool is_grouped = false;
@@ -112,7 +118,8 @@ struct GatedDeltaParameters final : OpParameters {
 
 /// [tokens, 3 * width] b, c, x -> [tokens, width]: c times the causal convolution of b times x,
 /// each channel by itself (lfm2_moe). The state is its last taps - 1 inputs, [taps - 1, width].
-struct ShortConvolutionParameters final : OpParameters {
+struct ShortConvolutionParameters final : OpParametersOf<ShortConvolutionParameters> {
+  static constexpr std::string_view kKind = "short_convolution";
   int64_t taps = 0;
   std::string weight;  // [width, taps]
   std::string bias;    // [width]; empty: none
@@ -123,7 +130,8 @@ struct ShortConvolutionParameters final : OpParameters {
 /// query, latent -> attended: latent attention (MLA; DeepSeek-V2, 2024), absorbed. A position has
 /// one key for all heads, its normed latent and behind it a rotated part; the latent is the value,
 /// too.
-struct LatentAttentionParameters final : OpParameters {
+struct LatentAttentionParameters final : OpParametersOf<LatentAttentionParameters> {
+  static constexpr std::string_view kKind = "latent_attention";
   LatentModule keys_and_values;  // of a latent
   std::string norm;              // [latent]
   double eps = 0;                // of that
@@ -137,12 +145,14 @@ struct LatentAttentionParameters final : OpParameters {
 };
 
 /// in, residual -> residual; or in -> out.
-struct ProjectParameters final : OpParameters {
+struct ProjectParameters final : OpParametersOf<ProjectParameters> {
+  static constexpr std::string_view kKind = "project";
   std::string matrix;
   std::string bias;       // empty: none
   double multiplier = 1;  // of what is added to the residual stream
   bool adds_to_residual = true;
   bool takes_adapters = true;  // else rows or columns stand in another order than adapters have
+  bool steers_state = false;   // it makes strengths and decays of a state
 
   void append_weights(WeightNames& names) const override;
   void append_matrices(const Graph& graph, const OpNode& node,
@@ -151,7 +161,8 @@ struct ProjectParameters final : OpParameters {
 };
 
 /// normed, residual -> residual; or normed -> out.
-struct DenseParameters final : OpParameters {
+struct DenseParameters final : OpParametersOf<DenseParameters> {
+  static constexpr std::string_view kKind = "dense";
   std::string gate, up, down;
   int64_t intermediate = 0;
   kernels::Gating gating;
@@ -168,7 +179,8 @@ struct DenseParameters final : OpParameters {
 };
 
 /// normed -> the layer's routes.
-struct RouterParameters final : OpParameters {
+struct RouterParameters final : OpParametersOf<RouterParameters> {
+  static constexpr std::string_view kKind = "router";
   std::string matrix;  // [experts, hidden]
   std::string bias;    // empty: none
   RouterShape shape;
@@ -202,7 +214,8 @@ struct RouterParameters final : OpParameters {
 };
 
 /// normed -> slots [top_k * hidden], by the layer's routes.
-struct ExpertsParameters final : OpParameters {
+struct ExpertsParameters final : OpParametersOf<ExpertsParameters> {
+  static constexpr std::string_view kKind = "experts";
   std::string prefix;          // "model.layers.0.mlp.experts."
   std::string gate, up, down;  // behind prefix, number and a point
   int64_t experts = 0;
@@ -225,7 +238,8 @@ struct ExpertsParameters final : OpParameters {
 };
 
 /// slots, normed, shared expert -> residual; or slots, normed -> out.
-struct CombineParameters final : OpParameters {
+struct CombineParameters final : OpParametersOf<CombineParameters> {
+  static constexpr std::string_view kKind = "combine";
   std::string shared_gate;  // [1, hidden]; empty: no shared expert
   double multiplier = 1;
   bool adds_to_residual = true;
@@ -237,7 +251,8 @@ struct CombineParameters final : OpParameters {
 };
 
 /// rows -> logits.
-struct HeadParameters final : OpParameters {
+struct HeadParameters final : OpParametersOf<HeadParameters> {
+  static constexpr std::string_view kKind = "head";
   std::string matrix;  // [vocabulary, hidden]
   double multiplier = 1;
   double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
@@ -247,7 +262,8 @@ struct HeadParameters final : OpParameters {
 
 /// branch, residual -> residual: what a block gives is normed before it is added (gemma4). Of two
 /// branches each is normed by itself, then their sum.
-struct PostNormParameters final : OpParameters {
+struct PostNormParameters final : OpParametersOf<PostNormParameters> {
+  static constexpr std::string_view kKind = "post_norm";
   /// What a branch that is no sum over experts is of, for whoever takes a logit apart.
   AuditLayout::Term::Kind part = AuditLayout::Term::Kind::kAttention;
   std::string weight;
@@ -261,7 +277,8 @@ struct PostNormParameters final : OpParameters {
 
 /// projected -> a token's vector for each layer [layers * width] (gemma4's E form): the projection
 /// of its embedding, normed, and a row of a table.
-struct LayerInputsParameters final : OpParameters {
+struct LayerInputsParameters final : OpParametersOf<LayerInputsParameters> {
+  static constexpr std::string_view kKind = "layer_inputs";
   std::string table;  // [table_rows, layers * width]
   int64_t table_rows = 0;
   int64_t width = 0;       // of a layer's vector
@@ -275,7 +292,8 @@ struct LayerInputsParameters final : OpParameters {
 };
 
 /// gate [width], layer inputs -> out [width]: gelu(gate) times the layer's vector.
-struct LayerGateParameters final : OpParameters {
+struct LayerGateParameters final : OpParametersOf<LayerGateParameters> {
+  static constexpr std::string_view kKind = "layer_gate";
   int64_t first = 0;  // element of the layer inputs
 };
 

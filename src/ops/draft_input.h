@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "ops/graph.h"
 
@@ -11,14 +12,15 @@ namespace vitrine::ops {
 
 /// token ids, rows that the step is given [hidden] -> joined [2 * hidden]: a token's embedding and,
 /// behind it, what a model computed at the token before, each normed.
-struct DraftInputParameters final : OpParameters {
+struct DraftInputParameters final : OpParametersOf<DraftInputParameters> {
+  static constexpr std::string_view kKind = "draft_input";
   std::string table;                    // [vocabulary, hidden]
   std::string token_norm, stream_norm;  // [hidden]
   double eps = 0;                       // of both
 
   void append_weights(WeightNames& names) const override {
-    names.add_matrices({table});
-    names.add_vectors({token_norm, stream_norm});
+    names.add_tables("embedding", {table});
+    names.add_vectors("norm", {token_norm, stream_norm});
   }
 };
 

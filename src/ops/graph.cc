@@ -12,8 +12,12 @@ namespace vitrine::ops {
 using kernels::Weight;
 using kernels::WeightFormat;
 
-void OpNode::refuse_parameters() const {
-  throw Error(ErrorKind::kInternal, "op '" + type + "' was made with parameters of another op");
+void OpNode::refuse_parameters(std::string_view expected) const {
+  const std::string_view found = parameters->kind();
+  throw Error(ErrorKind::kInternal,
+              "op '" + type + "' was made with " +
+                  (found.empty() ? "no parameters" : "those of '" + std::string(found) + "'") +
+                  "; expected parameters of '" + std::string(expected) + "'");
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -74,26 +75,52 @@ struct RecordedWords {
   int32_t count = 0;
 };
 
-/// Names of weights: matrices by module, vectors as model::find_named_vector has them.
-struct WeightNames {
-  std::vector<std::string> matrices, vectors;
+/// A weight that an op reads, and what it is to the model.
+struct NamedWeight {
+  std::string name;          // a matrix's module, or a vector as model::find_named_vector has it
+  std::string_view purpose;  // "router", "norm": a literal
+};
 
-  /// Adds those that are not empty.
-  void add_matrices(std::initializer_list<std::string> modules) { add(modules, matrices); }
-  void add_vectors(std::initializer_list<std::string> tensors) { add(tensors, vectors); }
+/// All weights that an op reads, by what it does with them.
+struct WeightNames {
+  std::vector<std::string> products;        // it multiplies rows with them, in any format
+  std::vector<NamedWeight> float_products;  // the same, but quantizing leaves them as they are
+  std::vector<NamedWeight> tables;          // it looks up their rows
+  std::vector<NamedWeight> vectors;
+
+  // Empty names are left out.
+  void add_products(std::initializer_list<std::string> modules) {
+    for (const std::string& module : modules) {
+      if (!module.empty()) products.push_back(module);
+    }
+  }
+  void add_float_products(std::string_view purpose, std::initializer_list<std::string> modules) {
+    add(purpose, modules, float_products);
+  }
+  void add_tables(std::string_view purpose, std::initializer_list<std::string> modules) {
+    add(purpose, modules, tables);
+  }
+  void add_vectors(std::string_view purpose, std::initializer_list<std::string> names) {
+    add(purpose, names, vectors);
+  }
 
  private:
-  static void add(std::initializer_list<std::string> names, std::vector<std::string>& to) {
+  static void add(std::string_view purpose, std::initializer_list<std::string> names,
+                  std::vector<NamedWeight>& to) {
     for (const std::string& name : names) {
-      if (!name.empty()) to.push_back(name);
+      if (!name.empty()) to.push_back({name, purpose});
     }
   }
 };
 
 /// What an op is made with, and what it says of itself to those who do not know it. An op has a
-/// struct of its own, which its forms for the backends read (OpNode::as).
+/// struct of its own, an OpParametersOf, which its forms for the backends read (OpNode::as).
 struct OpParameters {
   virtual ~OpParameters() = default;
+  /// Names the struct; empty for an op that needs none. Names are compared by value: the library
+  /// and its backends each compile this room, and a C++ runtime that compares types by address (as
+  /// libc++ does) finds no type in one of them that another has made.
+  virtual std::string_view kind() const { return {}; }
   /// All that it reads of the checkpoint.
   virtual void append_weights(WeightNames&) const {}
   /// Those that an adapter may change.
@@ -114,6 +141,12 @@ struct OpParameters {
   }
 };
 
+/// The base of an op's own parameters, which are final and have a kKind that no others have.
+template <typename Parameters>
+struct OpParametersOf : OpParameters {
+  std::string_view kind() const final { return Parameters::kKind; }
+};
+
 /// One op. Its type is the name under which each backend finds its form.
 struct OpNode {
   std::string type;
@@ -122,13 +155,21 @@ struct OpNode {
   std::vector<ValueId> outputs = {};
   std::shared_ptr<const OpParameters> parameters = std::make_shared<const OpParameters>();
 
+  /// Returns null for an op that was made with others.
+  template <typename Parameters>
+  const Parameters* find() const {
+    static_assert(std::is_base_of_v<OpParametersOf<Parameters>, Parameters>);
+    static_assert(std::is_final_v<Parameters>);
+    if (parameters->kind() != Parameters::kKind) return nullptr;
+    return static_cast<const Parameters*>(parameters.get());
+  }
   /// Throws kInternal for an op that was made with others.
   template <typename Parameters>
   const Parameters& as() const {
-    if (const auto* found = dynamic_cast<const Parameters*>(parameters.get())) return *found;
-    refuse_parameters();
+    if (const auto* found = find<Parameters>()) return *found;
+    refuse_parameters(Parameters::kKind);
   }
-  [[noreturn]] void refuse_parameters() const;
+  [[noreturn]] void refuse_parameters(std::string_view expected) const;
 };
 
 /// Rows that become logits: whose tokens can be chosen.
@@ -181,7 +222,7 @@ struct Graph {
   template <typename Parameters>
   size_t add(std::string type, int layer, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
              Parameters parameters) {
-    static_assert(std::is_base_of_v<OpParameters, Parameters>);
+    static_assert(std::is_base_of_v<OpParametersOf<Parameters>, Parameters>);
     nodes.push_back({std::move(type), layer, std::move(inputs), std::move(outputs),
                      std::make_shared<const Parameters>(std::move(parameters))});
     return nodes.size() - 1;

@@ -70,7 +70,7 @@ void add_hidden_states(Graph& graph, std::span<const int> layers) {
 std::vector<int> hidden_state_layers(const Graph& graph) {
   std::vector<int> layers;
   for (const OpNode& node : graph.nodes) {
-    const auto* probe = dynamic_cast<const HiddenStateParameters*>(node.parameters.get());
+    const auto* probe = node.find<HiddenStateParameters>();
     if (probe != nullptr) layers.push_back(probe->entering);
   }
   return layers;

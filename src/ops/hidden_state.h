@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ops/graph.h"
@@ -10,7 +11,8 @@
 namespace vitrine::ops {
 
 /// Copies the residual stream as it enters a layer into the record.
-struct HiddenStateParameters final : OpParameters {
+struct HiddenStateParameters final : OpParametersOf<HiddenStateParameters> {
+  static constexpr std::string_view kKind = "hidden_state";
   int entering = 0;  // the number of layers: as it leaves the last one
 
   std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode&) const override {

@@ -195,6 +195,12 @@ class PackedWeights {
   virtual ~PackedWeights() = default;
   /// The handle stays valid and at its address as long as the plan lives.
   virtual const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
+  /// Rows [begin, end) of such a matrix alone: a matrix of its own, whose products are those rows
+  /// of the whole one's, with the same bits. Both ends are multiples of kernels::kTileRows, the
+  /// last one unless it is `rows`; of an output head `begin` is one of kernels::kHeadBlock, where
+  /// the statistics of parts are to be merged (CpuKernels::head_merge).
+  virtual const kernels::Weight& matrix_rows(const std::string& module, int64_t rows, int64_t cols,
+                                             int64_t begin, int64_t end) = 0;
   virtual const float* vector(const std::string& tensor, int64_t length) = 0;
   /// Floats that are the matrix's numbers exactly: in BF16 or F16 where the checkpoint has it so,
   /// else F32. Stays at its address as long as the plan lives.

@@ -114,7 +114,7 @@ void add_taps(Graph& graph, std::span<const Tap> taps) {
 
 TapBook::TapBook(const Graph& graph, std::span<const Tap> taps) : sums_(taps.size()) {
   for (const OpNode& node : graph.nodes) {
-    const auto* place = dynamic_cast<const TapParameters*>(node.parameters.get());
+    const auto* place = node.find<TapParameters>();
     if (place == nullptr) continue;
     const Tap& tap = taps[place->tap];
     Sums& sums = sums_[place->tap];

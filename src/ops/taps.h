@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/graph.h"
@@ -13,7 +14,8 @@
 namespace vitrine::ops {
 
 /// A value of the graph, or an op's own rows by name, behind or before that op.
-struct TapParameters final : OpParameters {
+struct TapParameters final : OpParametersOf<TapParameters> {
+  static constexpr std::string_view kKind = "tap";
   size_t tap = 0;
   std::string rows;       // the name
   ValueId value = -1;     // -1: an op's own rows

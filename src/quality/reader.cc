@@ -4,18 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
-#include "vitrine/model.h"
+#include "vitrine/engine.h"
 
 namespace vitrine::quality {
 
 namespace {
-
-// Null for what has logits.
-const Federation* federation_of(const Stepper& model) {
-  if (const auto* opened = dynamic_cast<const Model*>(&model)) return opened->federation();
-  return dynamic_cast<const Federation*>(&model);
-}
 
 std::string number_text(float value) {
   if (std::isnan(value)) return std::signbit(value) ? "-nan" : "nan";
@@ -36,7 +31,7 @@ void check_finite(const StepOutput& output) {
 
 Reader::Reader(Stepper& model)
     : model_(model),
-      federation_(federation_of(model)),
+      gives_logprobs_(model.traits().gives_logprobs),
       options_(&model.options()),
       summary_(&model.summary()) {
   if (options_->keep_logits) return;
@@ -73,8 +68,8 @@ void Reader::begin() {
 }
 
 void Reader::end() {
-  if (sequence_ != 0) model_.release(sequence_);
-  sequence_ = 0;
+  const SequenceId ended = std::exchange(sequence_, 0);
+  if (ended != 0) model_.release(ended);
 }
 
 std::span<const StepOutput> Reader::step(std::span<const int32_t> tokens, int32_t next,
@@ -85,23 +80,22 @@ std::span<const StepOutput> Reader::step(std::span<const int32_t> tokens, int32_
   input.next_token = next;
   input.rows = rows;
   const auto outputs = model_.step({&input, 1});
-  if (federation_ == nullptr) std::ranges::for_each(outputs, check_finite);
+  if (!gives_logprobs_) std::ranges::for_each(outputs, check_finite);
   return outputs;
 }
 
 double Reader::logprob(const StepOutput& output, int32_t token) const {
-  if (federation_ == nullptr) return logprob_of(output.logits, token);
+  if (!gives_logprobs_) return logprob_of(output.logits, token);
   return double{output.logits[static_cast<size_t>(token)]};  // they are log-probabilities
 }
 
 void Reader::logprobs(const StepOutput& output, std::span<double> logprobs) const {
-  if (federation_ == nullptr) return log_softmax(output.logits, logprobs);
+  if (!gives_logprobs_) return log_softmax(output.logits, logprobs);
   std::ranges::copy(output.logits, logprobs.begin());
 }
 
 std::span<const SpecialistShare> Reader::shares(size_t output) const {
-  if (federation_ == nullptr) return {};
-  return federation_->shares(output);
+  return model_.shares(output);
 }
 
 }  // namespace vitrine::quality

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/generation_sequence.h"
 #include "vitrine/quality.h"
 
 namespace vitrine::quality {
@@ -14,7 +15,9 @@ class Reader {
  public:
   /// Throws kInvalidArgument for a model without logits of each token.
   explicit Reader(Stepper& model);
-  ~Reader() { end(); }
+  ~Reader() {
+    if (sequence_ != 0) engine::release_at_end(model_, sequence_);
+  }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
@@ -44,7 +47,7 @@ class Reader {
 
  private:
   Stepper& model_;
-  const Federation* federation_;
+  const bool gives_logprobs_;  // in place of logits
   const EngineOptions* options_;
   const ModelSummary* summary_;
   SequenceId sequence_ = 0;  // 0: none

@@ -54,6 +54,8 @@ CONFIG = {
     "torch_dtype": "bfloat16",
     "hidden_act": "silu",
 }
+GRANITE_CONFIG = {key: value for key, value in CONFIG.items() if key != "num_experts"} | {
+    "architectures": ["GraniteMoeForCausalLM"], "model_type": "granitemoe", "num_local_experts": 2}
 PREFIX = "model.layers.0."
 FUSED_FORMS = {
     "granite": (PREFIX + "block_sparse_moe.input_linear.weight",
@@ -344,7 +346,8 @@ def test_fused(tool, work):
     down = torch.stack([experts[f"{PREFIX}mlp.experts.{e}.down_proj"] for e in range(2)])
     for form, (gate_up_name, down_name, parent) in FUSED_FORMS.items():
         source = work / f"fused-{form}"
-        write_source(source, stored | others | {gate_up_name: gate_up, down_name: down}, CONFIG)
+        config = GRANITE_CONFIG if form == "granite" else CONFIG
+        write_source(source, stored | others | {gate_up_name: gate_up, down_name: down}, config)
         result = work / f"fused-{form}-result"
         run_tool(tool, source, result, "int4", 32)
         renamed = {name.replace(PREFIX + "mlp.experts", parent + ".experts"): weight

@@ -14,7 +14,6 @@ namespace {
 
 using engine::Occupant;
 using engine::Occupied;
-using engine::OccupiedIfFree;
 
 bool is_refused(Occupant& occupant) {
   bool refused = false;
@@ -28,31 +27,47 @@ bool is_refused(Occupant& occupant) {
   return refused;
 }
 
-TEST(OccupiedIfFree, StaysOutWhereSomebodyIsInside) {
+/// Goes inside for a scope, where nobody is.
+class Briefly {
+ public:
+  explicit Briefly(Occupant& occupant)
+      : occupant_(occupant), is_inside_(occupant.enter_if_free()) {}
+  ~Briefly() {
+    if (is_inside_) occupant_.leave_soon();
+  }
+  Briefly(const Briefly&) = delete;
+  Briefly& operator=(const Briefly&) = delete;
+  explicit operator bool() const { return is_inside_; }
+
+ private:
+  Occupant& occupant_;
+  bool is_inside_;
+};
+
+TEST(EnterIfFree, StaysOutWhereSomebodyIsInside) {
   Occupant occupant("a test");
   {
     const Occupied step(occupant);
-    EXPECT_FALSE(OccupiedIfFree(&occupant));
+    EXPECT_FALSE(Briefly(occupant));
     bool entered = true;
-    std::thread([&] { entered = static_cast<bool>(OccupiedIfFree(&occupant)); }).join();
+    std::thread([&] { entered = static_cast<bool>(Briefly(occupant)); }).join();
     EXPECT_FALSE(entered);
     EXPECT_TRUE(is_refused(occupant));
   }
-  EXPECT_TRUE(OccupiedIfFree(&occupant));
-  EXPECT_FALSE(OccupiedIfFree(nullptr));
+  EXPECT_TRUE(Briefly(occupant));
   EXPECT_FALSE(is_refused(occupant));
 }
 
-TEST(OccupiedIfFree, KeepsItsOwnThreadFromAStep) {
+TEST(EnterIfFree, KeepsItsOwnThreadFromAStep) {
   Occupant occupant("a test");
-  const OccupiedIfFree briefly(&occupant);
+  const Briefly briefly(occupant);
   ASSERT_TRUE(briefly);
-  EXPECT_FALSE(OccupiedIfFree(&occupant));
+  EXPECT_FALSE(Briefly(occupant));
   EXPECT_THROW(Occupied inside(occupant), Error);
 }
 
 // Unsynchronised but for the occupant: a race shows as a lost count, or under ThreadSanitizer.
-TEST(OccupiedIfFree, OthersWaitForIt) {
+TEST(EnterIfFree, OthersWaitForIt) {
   constexpr int kRounds = 20'000;
   Occupant occupant("a test");
   int64_t count = 0, lent = 0;
@@ -63,7 +78,7 @@ TEST(OccupiedIfFree, OthersWaitForIt) {
     }
   });
   for (int i = 0; i < kRounds; ++i) {
-    const OccupiedIfFree briefly(&occupant);
+    const Briefly briefly(occupant);
     if (!briefly) continue;
     ++count;
     ++lent;
@@ -126,6 +141,36 @@ TEST(LentThreads, AreThoseOfTheEngineWhileItIsAsked) {
     EXPECT_EQ(borrower.numbers.size(), before + 1);  // for both at once
     for (const int number : borrower.numbers) EXPECT_EQ(number, threads);
   }
+}
+
+// What a host puts around an engine keeps what the engine lends and can do.
+TEST(LentThreads, GoThroughAHostsStepper) {
+  class CountingStepper final : public ForwardingStepper {
+   public:
+    using ForwardingStepper::ForwardingStepper;
+    std::span<const StepOutput> step(std::span<const StepInput> inputs) override {
+      ++steps;
+      return ForwardingStepper::step(inputs);
+    }
+    int steps = 0;
+  };
+  EngineOptions options = test_options();
+  options.threads = 2;
+  const auto engine = Engine::load(oracle_folder("llama"), options);
+  CountingStepper counted(*engine), around(static_cast<Stepper&>(counted));
+  Borrower borrower;
+  GenerateOptions asked;
+  asked.max_new_tokens = 12;
+  asked.ignore_end_of_text = true;
+  asked.speculation.drafter = &borrower;
+  const std::vector<int32_t> prompt = prompt_ids(9, engine->summary().vocab_size);
+  EXPECT_EQ(generate(around, prompt, asked).tokens, generate(*engine, prompt, asked).tokens);
+  EXPECT_EQ(counted.steps, 12);
+  EXPECT_EQ(around.steps, 12);
+  for (const int number : borrower.numbers) EXPECT_EQ(number, 2);
+  EXPECT_EQ(around.engine(), engine.get());
+  EXPECT_TRUE(around.traits().runs_trees);
+  EXPECT_FALSE(around.traits().gives_logprobs);
 }
 
 }  // namespace

@@ -139,6 +139,27 @@ TEST(Mtp, AnswersAreThoseWithout) {
   }
 }
 
+TEST(Mtp, QuantizedLayersGuessToo) {
+  for (const MtpModel& model : mtp_models()) {
+    SCOPED_TRACE(model.oracle);
+    const MtpFolder folder(model, /*is_simple=*/false);
+    const TemporaryFolder quantized;
+    QuantizeOptions options;
+    options.scheme = "int8";
+    const QuantizeReport report = quantize_checkpoint(folder.path(), quantized / "out", options);
+    const std::string joined = model.joined.substr(0, model.joined.rfind('.'));
+    EXPECT_TRUE(std::ranges::any_of(report.quantized,
+                                    [&](const auto& tensor) { return tensor.name == joined; }));
+    for (const UnquantizedTensorReport& tensor : report.unquantized) {
+      EXPECT_FALSE(tensor.reason.starts_with("the model does not read it")) << tensor.name;
+    }
+    const auto engine = load(quantized / "out");
+    const auto drafter = make_mtp_drafter(quantized / "out", engine->options());
+    const AskedAnswer asked = ask(SamplerOptions());
+    expect_same_with(*drafter, *engine, asked, make_answer(*engine, asked), 5);
+  }
+}
+
 TEST(Mtp, OfSeveralLayersAnswersAreThoseWithout) {
   for (const int layers : {2, 3}) {
     for (const bool is_simple : {false, true}) {

@@ -81,7 +81,7 @@ class FullSink final : public VectorSink {
   int room = 2;
 };
 
-TEST(SequenceSinks, KeepNothingOfAStepWhereOneHasNoRoom) {
+TEST(SequenceSinks, FailTheirOwnSequenceWhereOneHasNoRoom) {
   EngineOptions options = test_options(2);
   options.audit_mode = AuditMode::kDeferred;
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
@@ -99,17 +99,26 @@ TEST(SequenceSinks, KeepNothingOfAStepWhereOneHasNoRoom) {
   }
   sinks.add(inputs[0].sequence, first);
   sinks.add(inputs[1].sequence, full);
-  for (const size_t kept : {1U, 2U, 2U, 3U, 4U}) {  // the third step fails, and is made again
-    if (kept == first.records().size()) {
-      EXPECT_THROW(engine->step(inputs), Error);
-    } else {
-      engine->step(inputs);
-      plain->step(inputs);
+  for (size_t step = 1; step <= 4; ++step) {
+    plain->step(inputs);
+    const std::span<const StepOutput> outputs = engine->step(inputs);
+    const bool fails = step == 3;  // for one: the others have kept theirs, and it is stepped again
+    ASSERT_EQ(outputs.size(), 3U);
+    ASSERT_EQ(engine->failures().size(), fails ? 1U : 0U);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(outputs[i].failed, fails && i == 1);
+    EXPECT_EQ(first.records().size(), step);
+    EXPECT_EQ(others.records().size(), step);
+    EXPECT_EQ(full.records().size(), fails ? 2 : step);
+    if (fails) {
+      EXPECT_EQ(engine->failures()[0].sequence, inputs[1].sequence);
+      EXPECT_EQ(engine->failures()[0].kind, ErrorKind::kIo);
+      EXPECT_EQ(engine->failures()[0].message, "the disk is full");
+      EXPECT_EQ(engine->length(inputs[1].sequence), 6);
+      engine->step({&inputs[1], 1});
     }
-    EXPECT_EQ(first.records().size(), kept);
-    EXPECT_EQ(full.records().size(), kept);
-    EXPECT_EQ(others.records().size(), kept);
-    EXPECT_EQ(engine->length(inputs[0].sequence), plain->length(inputs[0].sequence));
+    for (const StepInput& input : inputs) {
+      EXPECT_EQ(engine->length(input.sequence), plain->length(input.sequence));
+    }
   }
   const auto row_digests = [](VectorSink& sink) {
     std::vector<uint64_t> digests;

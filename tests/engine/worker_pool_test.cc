@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
@@ -94,6 +95,35 @@ TEST_P(WorkerPoolTest, ManyPieces) {
   CountingWork work(kPieces);
   pool.run(work, static_cast<int64_t>(kPieces));
   EXPECT_EQ(work.counts(), std::vector<int>(kPieces, 1));
+}
+
+// One byte a piece, so that many are few bytes.
+class MarkingWork : public PieceWork {
+ public:
+  explicit MarkingWork(int64_t capacity) : marks_(static_cast<size_t>(capacity), 0) {}
+  void run_piece(int64_t piece) override { ++marks_[static_cast<size_t>(piece)]; }
+  void fetch_next() override { ++fetched_; }
+  int fetched() const { return fetched_; }
+  bool is_once_until(int64_t end) const {
+    const auto first_beyond = marks_.begin() + end;
+    return std::all_of(marks_.begin(), first_beyond, [](uint8_t mark) { return mark == 1; }) &&
+           std::all_of(first_beyond, marks_.end(), [](uint8_t mark) { return mark == 0; });
+  }
+
+ private:
+  std::vector<uint8_t> marks_;
+  int fetched_ = 0;
+};
+
+// A share's word counts 24 bits of pieces.
+TEST(WorkerPoolParts, MorePiecesThanAWordCounts) {
+  WorkerPool pool(3);
+  for (const int64_t pieces : {WorkerPool::kMostShared + 1, (int64_t{1} << 24) + 1000}) {
+    MarkingWork work(pieces + 5);
+    pool.run(work, pieces);
+    EXPECT_TRUE(work.is_once_until(pieces)) << pieces;
+    EXPECT_LE(work.fetched(), 1) << pieces;
+  }
 }
 
 TEST_P(WorkerPoolTest, NoPieces) {

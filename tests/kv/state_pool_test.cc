@@ -52,6 +52,28 @@ TEST_F(StatePoolTest, ForksShareUntilTheyWrite) {
   EXPECT_EQ(pool_.state_length(second), 14);
 }
 
+TEST_F(StatePoolTest, PrefixesThatWereUsedLeastRecentlyGiveFirst) {
+  std::vector<uint64_t> prefixes;
+  for (int64_t length = 10; length < 13; ++length) {
+    const uint64_t sequence = pool_.create();
+    step(sequence, length);
+    prefixes.push_back(pool_.retain(sequence, length));
+    pool_.release(sequence);
+  }
+  pool_.release(pool_.attach(prefixes[0], 10));
+  const uint64_t first = pool_.create(), second = pool_.create();
+  step(first, 3);
+  step(second, 4);
+  EXPECT_EQ(pool_.resumed_length(prefixes[1], 11), 11);
+  step(first, 2, /*keeps=*/true);   // the sixth slot
+  step(second, 2, /*keeps=*/true);  // one more
+  EXPECT_EQ(pool_.resumed_length(prefixes[0], 10), 10);
+  EXPECT_EQ(pool_.resumed_length(prefixes[1], 11), 0);
+  EXPECT_EQ(pool_.resumed_length(prefixes[2], 12), 12);
+  EXPECT_EQ(pool_.resumed_length(prefixes[2], 11), 0) << "its state has taken in more";
+  EXPECT_THROW(pool_.resumed_length(prefixes[2], 13), Error);
+}
+
 TEST_F(StatePoolTest, TruncationGoesBackToAnEarlierStateOrToNone) {
   const uint64_t sequence = pool_.create();
   step(sequence, 10);

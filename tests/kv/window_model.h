@@ -73,13 +73,13 @@ class WindowModel {
     int64_t begin = pool_.window_length(sequence);
     while (begin < std::ssize(past)) {
       const int64_t count = std::min(sizes_.max_step_tokens, std::ssize(past) - begin);
-      pool_.prepare_window(sequence, count);
+      pool_.prepare_again(sequence, count);
       check_seen(sequence);
       write(sequence, begin,
             std::span(past).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
       begin += count;
       run_again_ += count;
-      pool_.set_window_length(sequence, begin);
+      pool_.set_computed_length(sequence, begin);
     }
   }
   void truncate(uint64_t sequence, int64_t length) {

@@ -93,6 +93,58 @@ TEST(WindowPool, LongPromptsLeaveCheckpoints) {
   EXPECT_EQ(model.pool().window_length(sequence), 2048);
 }
 
+/// A prefix of a text of its own.
+uint64_t retain_text(WindowModel& model, int64_t length) {
+  const uint64_t sequence = model.create();
+  model.step(sequence, length);
+  const uint64_t prefix = model.pool().retain(sequence, length);
+  model.release(sequence);
+  return prefix;
+}
+
+TEST(WindowPool, PrefixesThatWereUsedLeastRecentlyGiveFirst) {
+  WindowModel model(sizes_of(22));
+  std::vector<uint64_t> prefixes;
+  for (int i = 0; i < 6; ++i) prefixes.push_back(retain_text(model, 300));
+  model.release(model.attach(prefixes[0], 300));
+  const uint64_t runs = model.create();
+  for (int i = 0; i < 4; ++i) model.step(runs, 128);
+  const auto is_whole = [&](size_t i) {
+    return model.pool().resumed_length(prefixes[i], 300) == 300;
+  };
+  EXPECT_FALSE(is_whole(1));
+  for (const size_t i : {0U, 3U, 4U, 5U}) EXPECT_TRUE(is_whole(i)) << i;
+  // The one that has given says what is left of it.
+  EXPECT_EQ(model.pool().resumed_length(prefixes[1], 300), 0);
+  const uint64_t again = model.attach(prefixes[1], 300);
+  EXPECT_EQ(model.pool().computed_length(again), 0);
+  model.step(again, 1);
+  EXPECT_EQ(model.run_again(), 300);
+  model.check_all();
+}
+
+TEST(WindowPool, WhatManyShareStaysLongest) {
+  WindowModel model(sizes_of(12));
+  const uint64_t sequence = model.create();
+  model.step(sequence, 300);
+  std::vector<uint64_t> shared;
+  for (int i = 0; i < 100; ++i) shared.push_back(model.pool().retain(sequence, 300));
+  model.release(sequence);
+  const uint64_t own = retain_text(model, 300), other = retain_text(model, 300);
+  const uint64_t runs = model.create();
+  for (int i = 0; i < 4; ++i) model.step(runs, 128);
+  EXPECT_EQ(model.pool().resumed_length(own, 300), 0);
+  for (const uint64_t prefix : shared) EXPECT_EQ(model.pool().resumed_length(prefix, 300), 300);
+  // Where there is nothing else, they give, too.
+  for (const uint64_t prefix : {own, other}) model.pool().release_prefix(prefix);
+  const uint64_t more = model.create(), last = model.create();
+  for (int i = 0; i < 2; ++i) {
+    for (const uint64_t each : {more, last}) model.step(each, 128);
+  }
+  EXPECT_EQ(model.pool().resumed_length(shared[0], 300), 0);
+  model.check_all();
+}
+
 TEST(WindowPool, PrefixesHoldTheirWindow) {
   WindowModel model(sizes_of(60));
   const uint64_t sequence = model.create();

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of loaded weights: matrices whose numbers become others between two steps.
+#include <cstring>
+
+#include "core/half_float.h"
+#include "model/weights.h"
+
+namespace vitrine::model {
+
+namespace {
+
+std::string format_text(const kernels::Weight& weight) {
+  using Format = kernels::WeightFormat;
+  switch (weight.format) {
+    case Format::kF32: return "F32";
+    case Format::kF16: return "F16";
+    case Format::kBF16: return "BF16";
+    default: break;
+  }
+  return "quantized numbers (format " + std::to_string(static_cast<int>(weight.format)) +
+         ", groups of " + std::to_string(weight.group_size) + ", scales " +
+         std::to_string(static_cast<int>(weight.scale_format)) + ", offsets " +
+         std::to_string(static_cast<int>(weight.offset_format)) + ")";
+}
+
+bool has_format_of(const kernels::Weight& a, const kernels::Weight& b) {
+  return a.format == b.format && a.scale_format == b.scale_format &&
+         a.offset_format == b.offset_format && a.tiled == b.tiled && a.group_size == b.group_size;
+}
+
+// The memory is the weights' own, whose handle shows it as constant.
+void overwrite(const void* target, const void* source, size_t size) {
+  if (size > 0) std::memcpy(const_cast<void*>(target), source, size);
+}
+
+}  // namespace
+
+const kernels::Weight& CheckpointWeights::find_replaceable(const std::string& module) const {
+  const auto found = matrices_.find(module);
+  if (found == matrices_.end()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                checkpoint_.path() + ": no op multiplies with a matrix '" + module +
+                    "' that could be replaced; expected a module's name without '.weight', as "
+                    "model.layers.0.mlp.up_proj (not the kv_b_proj of latent attention)");
+  }
+  if (found->second.data == nullptr) {
+    throw Error(ErrorKind::kUnsupported,
+                "matrix '" + module +
+                    "' stands in the mapped file; expected an engine without mmap_weights");
+  }
+  return found->second;
+}
+
+void CheckpointWeights::replace(const std::string& module, const Checkpoint& from) {
+  const kernels::Weight& now = find_replaceable(module);
+  StoredMatrix stored = find_stored_matrix(from, module, now.rows, now.cols);
+  if (!has_format_of(stored.weight, now)) {
+    throw Error(ErrorKind::kInvalidArgument, from.path() + ": matrix '" + module + "' has " +
+                                                 format_text(stored.weight) + "; expected " +
+                                                 format_text(now) + ", as it was loaded");
+  }
+  WeightMemory memory;  // so that a file that cannot be read leaves the matrix as it was
+  stored.place(memory.allocate(stored.num_bytes(), "tensor '" + module + "'"));
+  std::vector<std::byte> buffer;
+  read_stored_rows(kernel_, from, stored, 0, now.rows, buffer);
+  overwrite(now.data, stored.data, stored.bytes.data);
+  overwrite(now.scales, stored.scales, stored.bytes.scales);
+  overwrite(now.offsets, stored.offsets, stored.bytes.offsets);
+}
+
+void CheckpointWeights::replace(const std::string& module, std::span<const float> values) {
+  const kernels::Weight& now = find_replaceable(module);
+  if (values.size() != static_cast<size_t>(now.rows * now.cols)) {
+    throw Error(ErrorKind::kInvalidArgument, "matrix '" + module + "' is replaced by " +
+                                                 std::to_string(values.size()) +
+                                                 " numbers; expected " + std::to_string(now.rows) +
+                                                 " rows of " + std::to_string(now.cols));
+  }
+  auto* const halves = static_cast<uint16_t*>(const_cast<void*>(now.data));
+  switch (now.format) {
+    case kernels::WeightFormat::kF32:
+      overwrite(now.data, values.data(), values.size_bytes());
+      return;
+    case kernels::WeightFormat::kF16:
+      for (size_t i = 0; i < values.size(); ++i) halves[i] = to_half(values[i]);
+      return;
+    case kernels::WeightFormat::kBF16:
+      for (size_t i = 0; i < values.size(); ++i) halves[i] = to_bfloat16(values[i]);
+      return;
+    default:
+      throw Error(ErrorKind::kInvalidArgument,
+                  "matrix '" + module + "' has " + format_text(now) +
+                      ", which floats do not become; expected a checkpoint that has it so");
+  }
+}
+
+}  // namespace vitrine::model
