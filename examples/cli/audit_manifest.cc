@@ -6,7 +6,7 @@
 
 #include "audit.h"
 #include "output_path.h"
-#include "vitrine/audit_manifest.h"
+#include "vitrine/audit_log.h"
 
 namespace cli {
 

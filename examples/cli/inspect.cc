@@ -13,7 +13,7 @@
 #include "federate.h"
 #include "lora_options.h"
 #include "memory_need.h"
-#include "vitrine/kv_memory.h"
+#include "vitrine/engine.h"
 
 namespace cli {
 

@@ -11,7 +11,7 @@
 
 #include "hidden_states.h"
 #include "option_section.h"
-#include "vitrine/audit_manifest.h"
+#include "vitrine/audit_log.h"
 
 namespace cli {
 

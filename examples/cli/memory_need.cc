@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common.h"
-#include "vitrine/kv_memory.h"
+#include "vitrine/engine.h"
 
 namespace cli {
 

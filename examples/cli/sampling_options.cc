@@ -13,7 +13,7 @@
 #include "lora_options.h"
 #include "model_hashes.h"
 #include "option_section.h"
-#include "vitrine/generation_defaults.h"
+#include "vitrine/model.h"
 
 namespace cli {
 

@@ -9,7 +9,7 @@
 
 #include "common.h"
 #include "vitrine/constrain.h"
-#include "vitrine/draft_model.h"
+#include "vitrine/drafters.h"
 
 namespace cli {
 

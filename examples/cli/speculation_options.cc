@@ -9,10 +9,7 @@
 
 #include "option_section.h"
 #include "text_file.h"
-#include "vitrine/draft_heads.h"
-#include "vitrine/draft_model.h"
-#include "vitrine/early_exit.h"
-#include "vitrine/mtp.h"
+#include "vitrine/drafters.h"
 #include "vitrine/speculate.h"
 
 namespace cli {
@@ -77,6 +74,14 @@ std::unique_ptr<vitrine::Drafter> make_exit(const std::string& kind, vitrine::St
                   kind, kDraftModel));
 }
 
+// Of the CPU's fused kernels, which alone have threads of their own.
+std::shared_ptr<vitrine::engine::EngineThreads> threads_to_share(vitrine::Stepper& model) {
+  vitrine::Engine* const engine = model.engine();
+  const bool shares = engine != nullptr && engine->summary().kernels == "fused" &&
+                      engine->options().device.kind == vitrine::DeviceKind::kCpu;
+  return shares ? engine->threads() : nullptr;
+}
+
 double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace
@@ -130,7 +135,11 @@ std::vector<int> layers_read_by(const std::string& kind, const std::string& mode
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
                                                   const vitrine::Tokenizer& tokenizer) {
   if (kind == "auto") return vitrine::make_drafter("suffix");
-  if (kind == kMtp) return vitrine::make_mtp_drafter(model.summary().path, model.options());
+  if (kind == kMtp) {
+    vitrine::EngineOptions target = model.options();
+    target.shared_threads = threads_to_share(model);
+    return vitrine::make_mtp_drafter(model.summary().path, target);
+  }
   if (const auto exit = find_exit(kind)) return make_exit(kind, model, *exit);
   const std::string path = draft_model_of(kind);
   if (path.empty()) return vitrine::make_drafter(kind);
@@ -140,6 +149,7 @@ std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitri
   options.engine.device = target.device;
   options.engine.kernels = target.kernels;
   options.engine.threads = target.threads;
+  options.engine.shared_threads = threads_to_share(model);
   options.engine.lenient_weights = target.lenient_weights;
   options.engine.max_context = static_cast<int>(std::min<int64_t>(target.max_context, limit));
   options.engine.max_sequences = target.max_sequences;

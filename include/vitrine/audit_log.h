@@ -440,4 +440,27 @@ VITRINE_API void redact_vtr(const std::string& path, const std::string& target,
                             const VtrRedaction& redaction,
                             const std::optional<SealKey>& reader = {}, bool overwrite = false);
 
+/// Returns where a log's manifest stands: `log_path`, or the file that it links to, and
+/// ".manifest.json". A new VtrLog and redact_vtr() remove a manifest there when their log takes its
+/// name.
+VITRINE_API std::string manifest_path(const std::string& log_path);
+
+/// The manifest of a log, one line of JSON. Verifies the log first; the same log and key give the
+/// same bytes. An open log has one too, which says that the log is open. Throws kBadFile where the
+/// log is broken, changes meanwhile or names a file's hash that is no SHA-256, kInvalidArgument
+/// where it is sealed with another key than `key`, kUnsupported where its head names so much that
+/// the manifest would have more than 8 MiB, kIo. Thread-safe.
+VITRINE_API std::string seal_manifest(const std::string& log_path, const SealKey& key);
+
+/// seal_manifest() into the file `target`, which appears whole or not at all.
+VITRINE_API void write_manifest(const std::string& log_path, const SealKey& key,
+                                const std::string& target);
+
+/// Checks the manifest in the file `manifest` against the log: its signature is by the key in the
+/// log's head, its subject is the log's file, and it says of the run what the log says. `log` is
+/// verify_vtr()'s answer for `log_path`. What a later version adds to a manifest is ignored. Throws
+/// kBadFile with one line (file, field, what was found and what was expected), kIo. Thread-safe.
+VITRINE_API void verify_manifest(const VtrReport& log, const std::string& log_path,
+                                 const std::string& manifest);
+
 }  // namespace vitrine

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@ class Checkpoint;
 
 namespace engine {
 struct EngineAccess;
+struct EngineThreads;
 }  // namespace engine
 
 /// Which kernels run a model.
@@ -38,7 +40,12 @@ struct EngineOptions {
   /// Set: load() throws kUnsupported where these cannot run. Not set: fused on the CPU and
   /// CUDA, the reference elsewhere; Engine::options has what it is.
   std::optional<KernelPath> kernels = {};
-  int threads = 0;            ///< 0: the number of cores this process may use
+  int threads = 0;  ///< 0: the number of cores this process may use
+  /// Threads that another engine has already (Engine::threads()), in place of own ones: for models
+  /// that run by turns, as a draft model and its target do, whose threads would else be awake
+  /// beside each other. The two are then used by one thread at a time, as one engine is. On the
+  /// CPU's fused kernels; a federation's engines share theirs without being asked. Null: its own.
+  std::shared_ptr<engine::EngineThreads> shared_threads = nullptr;
   int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit
   int max_sequences = 1;      ///< sequences that may live at once, forks among them
   int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
@@ -224,6 +231,8 @@ class VITRINE_API Engine final : public Stepper {
   const EngineOptions& options() const override;
   /// Returns the counts so far; all 0 without a cache.
   ExpertCacheStats expert_cache() const;
+  /// Its threads, for EngineOptions::shared_threads.
+  std::shared_ptr<engine::EngineThreads> threads() const;
 
   using Stepper::create_sequence;
   SequenceId create_sequence(int adapter) override;
@@ -320,5 +329,28 @@ VITRINE_API std::string_view cpu_instruction_set();
 /// What this machine's processor has and no kernel uses, in one clause ("AVX-512 without VNNI is
 /// not used"); empty where there is nothing to say. Throws nothing.
 VITRINE_API std::string cpu_unused_features();
+
+/// What layers of one kind have of EngineOptions::kv_bytes.
+struct KvMemory {
+  int layers = 0;         ///< that keep keys and values, or states, of their own
+  int64_t window = 0;     ///< positions that a token sees there at most; 0: all
+  int64_t positions = 0;  ///< whose keys and values there is room for; 0: the layers keep states
+  int64_t states = 0;     ///< of sequences, earlier ones among them
+  uint64_t bytes = 0;     ///< of all these layers
+};
+
+/// Returns the kinds of layers that a model has, those that see all positions first, states last;
+/// their bytes are together what Engine::load takes for kv_bytes (on the reference path a block
+/// more). Layers within a window stand alone where they give back the blocks below it, which they
+/// do on the CPU's fused kernels where the context is longer than what their sequences need at
+/// once. Throws what Engine::describe() throws for a config or options that cannot run.
+VITRINE_API std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint,
+                                            const EngineOptions& options);
+
+/// Returns the longest max_context, up to the model's own limit, with which what grows with the
+/// context (ModelSummary::kv_bytes and table_bytes) takes at most so many bytes on the CPU; the
+/// other options are as given. 0: not one position does. Throws as kv_memory() does.
+VITRINE_API int64_t longest_context(const Checkpoint& checkpoint, const EngineOptions& options,
+                                    uint64_t bytes);
 
 }  // namespace vitrine

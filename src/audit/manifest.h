@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "vitrine/audit_manifest.h"
+#include "vitrine/audit_log.h"
 
 namespace vitrine::audit {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vitrine/sequence_sinks.h"
+#include "vitrine/audit.h"
 
 #include <algorithm>
 #include <cstring>

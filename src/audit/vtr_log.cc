@@ -14,7 +14,7 @@
 #include "log_thread.h"
 #include "manifest.h"
 #include "page_writer.h"
-#include "vitrine/audit_manifest.h"
+#include "vitrine/audit_log.h"
 #include "vitrine/version.h"
 
 namespace vitrine {

@@ -131,10 +131,10 @@ void check_layers(const std::string& place, const std::vector<int>& layers,
 /// `eagle_config`, by the layer whose output it is.
 std::vector<int> read_layers(const Fields& fields, const HeadSources& sources) {
   const TargetModel& target = sources.target;
-  if (!sources.options.layers.empty()) {
-    check_layers("option 'layers' of draft heads", sources.options.layers, target,
+  if (!sources.layers.empty()) {
+    check_layers("option 'layers' of draft heads", sources.layers, target,
                  ErrorKind::kInvalidArgument);
-    return sources.options.layers;
+    return sources.layers;
   }
   std::vector<int> layers;
   const auto append = [&](const Fields& from, int behind) {

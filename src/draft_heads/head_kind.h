@@ -5,12 +5,14 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/piece_work.h"
 #include "core/unique_name.h"
 #include "draft_heads/target_model.h"
-#include "vitrine/draft_heads.h"
+#include "vitrine/drafter.h"
 
 namespace vitrine::draft_heads {
 
@@ -25,7 +27,7 @@ class HeadDrafter : public Drafter, public core::ThreadBorrower {
 struct HeadSources {
   Checkpoint heads;
   TargetModel target;
-  DraftHeadOptions options;
+  std::vector<int> layers;  // DraftHeadOptions::layers
 };
 
 struct HeadKind {
@@ -35,9 +37,12 @@ struct HeadKind {
 
 bool register_heads(const HeadKind& kind);
 
-/// As make_head_drafter().
+/// The kinds that there are, ascending.
+std::vector<std::string> head_names();
+/// As make_head_drafter(), which is the public one.
 std::unique_ptr<HeadDrafter> make_heads(std::string_view name, const std::string& heads,
-                                        const std::string& model, const DraftHeadOptions& options);
+                                        const std::string& model,
+                                        const std::vector<int>& layers = {});
 
 #define VITRINE_REGISTER_DRAFT_HEADS(name, make)                           \
   [[maybe_unused]] const bool VITRINE_UNIQUE_NAME(heads_are_registered_) = \

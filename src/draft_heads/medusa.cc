@@ -60,7 +60,7 @@ MedusaConfig read_medusa_config(const HeadSources& sources) {
                                 .value_or(target.config.vocab_size);
   config.has_bias =
       fields.boolean("medusa_fc_bias").value_or(heads.find(first + ".bias") != nullptr);
-  const std::vector<int>& layers = sources.options.layers;
+  const std::vector<int>& layers = sources.layers;
   const auto depth = static_cast<int>(target.config.num_layers);
   if (!layers.empty() && layers != std::vector<int>{depth}) {
     throw Error(ErrorKind::kInvalidArgument,

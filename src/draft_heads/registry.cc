@@ -21,7 +21,7 @@ bool draft_heads::register_heads(const HeadKind& kind) {
   return heads_registry().add(std::string(kind.name), kind);
 }
 
-std::vector<std::string> draft_head_names() {
+std::vector<std::string> draft_heads::head_names() {
   std::vector<std::string> names;
   for (const draft_heads::HeadKind& kind : heads_registry().entries()) {
     names.emplace_back(kind.name);
@@ -32,21 +32,15 @@ std::vector<std::string> draft_head_names() {
 std::unique_ptr<draft_heads::HeadDrafter> draft_heads::make_heads(std::string_view name,
                                                                   const std::string& heads,
                                                                   const std::string& model,
-                                                                  const DraftHeadOptions& options) {
+                                                                  const std::vector<int>& layers) {
   const HeadKind* kind = heads_registry().find(name);
   if (kind == nullptr) {
     std::string known;
-    for (const std::string& each : draft_head_names()) known += (known.empty() ? "" : ", ") + each;
+    for (const std::string& each : head_names()) known += (known.empty() ? "" : ", ") + each;
     throw Error(ErrorKind::kInvalidArgument,
                 "'" + std::string(name) + "' is no kind of draft heads; expected one of: " + known);
   }
-  return kind->make({open_heads(heads), open_target(model), options});
-}
-
-std::unique_ptr<Drafter> make_head_drafter(std::string_view name, const std::string& heads,
-                                           const std::string& model,
-                                           const DraftHeadOptions& options) {
-  return draft_heads::make_heads(name, heads, model, options);
+  return kind->make({open_heads(heads), open_target(model), layers});
 }
 
 }  // namespace vitrine

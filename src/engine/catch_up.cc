@@ -45,10 +45,13 @@ void StepRunner::catch_up(SequenceId sequence) {
   int64_t begin = pool_.computed_length(sequence);
   if (begin == blocks.length) return;
   if (begin < pool_.forced_end(sequence)) {
+    const char* const lost = pool_.has_states()    ? "its state"
+                             : pool_.has_windows() ? "its windows"
+                                                   : "its keys and values";
     throw Error(ErrorKind::kUnsupported,
-                "sequence " + std::to_string(sequence) +
-                    " has lost keys, values or a state, and some of its tokens took routes that "
-                    "were forced, which are not kept; give a new sequence these tokens and routes");
+                "sequence " + std::to_string(sequence) + " has lost " + lost +
+                    ", and some of its tokens took routes that were forced, which are not kept; "
+                    "give a new sequence these tokens and routes");
   }
   if (taps_) taps_->is_paused = true;
   try {

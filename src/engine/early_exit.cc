@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vitrine/early_exit.h"
+#include "vitrine/drafters.h"
 
 #include <algorithm>
 #include <memory>

@@ -41,6 +41,7 @@ ModelPlan Engine::describe(const std::string& path, const EngineOptions& options
 const ModelSummary& Engine::summary() const { return impl_->runner.summary(); }
 const std::vector<PlanEntry>& Engine::plan() const { return impl_->runner.executor().plan(); }
 const EngineOptions& Engine::options() const { return impl_->runner.options(); }
+std::shared_ptr<engine::EngineThreads> Engine::threads() const { return impl_->runner.threads(); }
 ExpertCacheStats Engine::expert_cache() const { return impl_->runner.executor().expert_cache(); }
 
 SequenceId Engine::create_sequence(int adapter) {

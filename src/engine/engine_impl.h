@@ -14,13 +14,15 @@ namespace vitrine {
 
 struct Engine::Impl {
   Impl(const std::string& path, const EngineOptions& options, const engine::LoadRequest& request)
-      : runner(path, options, request), lender(occupant, runner.executor().workers()) {}
+      : runner(path, options, request),
+        occupant(runner.threads()->occupant),
+        lender(occupant, runner.executor().workers()) {}
 
   kv::BlockPool& pool() { return runner.pool(); }
   AuditSink* sink() const { return runner.audit_sink(); }
 
-  engine::Occupant occupant{"an engine"};
   engine::StepRunner runner;
+  engine::Occupant& occupant;  // that of the threads
   engine::StepThreadLender lender;
   engine::LoneFailures lone_failures;
 };

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/engine_threads.h"
 #include "engine/features.h"
 #include "engine/kv_budget.h"
 #include "engine/kv_choice.h"
@@ -140,6 +141,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                                                  std::string(dtype_name(options.activation_dtype)) +
                                                  "; expected I8, BF16 or F8_E4M3");
   }
+  if (options.shared_threads != nullptr) options.threads = options.shared_threads->pool.threads();
   if (options.threads == 0) options.threads = usable_cores();
   require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
                  "1 to 256");

@@ -29,6 +29,11 @@ void refuse_options(const EngineOptions& options) {
                 "a federation takes adapters from its file; expected engine options 'adapters' and "
                 "'lora' to be empty");
   }
+  if (options.shared_threads != nullptr) {
+    throw Error(ErrorKind::kUnsupported,
+                "a federation's engines share threads of their own; expected engine option "
+                "'shared_threads' to be null");
+  }
   if (!options.taps.empty() || !options.feature_layers.empty()) {
     throw Error(ErrorKind::kUnsupported,
                 "a federation's models are not tapped; expected engine options 'taps' and "
@@ -211,6 +216,7 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
     const int64_t deepest = *std::ranges::max_element(depths);
     for (size_t i = 0; i < spec.specialists.size(); ++i) {
       EngineOptions its = own;
+      if (!engines.empty()) its.shared_threads = engines[0]->threads();
       its.kv_bytes = budgets[i];
       std::erase_if(its.hidden_state_layers, [&](int layer) {  // a deeper specialist has it
         return layer > depths[i] && layer <= deepest;

@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "engine/adapter_groups.h"
+#include "engine/engine_threads.h"
 #include "engine/executor.h"
 #include "engine/kv_choice.h"
 #include "engine/plan_arena.h"
 #include "engine/read_bandwidth.h"
-#include "engine/worker_pool.h"
 #include "kernels/cpu/cpu_features.h"
 #include "model/weights.h"
 #include "ops/draft_input.h"
@@ -34,7 +34,7 @@ class FusedExecutor final : public Executor {
         is_mapped_(inputs.options.mmap_weights),
         reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
         cancelled_(inputs.options.cancelled),
-        pool_(inputs.options.threads) {
+        pool_(inputs.threads->pool) {
     if (inputs.adapters != nullptr) {
       adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
                               static_cast<size_t>(inputs.options.max_step_tokens));
@@ -466,7 +466,7 @@ class FusedExecutor final : public Executor {
   int64_t max_tokens_ = 0, max_rows_ = 0;
   size_t first_after_head_ = 0;
   ops::StepState step_;  // of the pass under way
-  WorkerPool pool_;      // last: its threads are gone before what they use
+  WorkerPool& pool_;     // whose threads are idle when this goes
 };
 
 }  // namespace

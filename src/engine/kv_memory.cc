@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vitrine/kv_memory.h"
+#include "vitrine/engine.h"
 
 #include <algorithm>
 #include <limits>

@@ -10,7 +10,7 @@
 #include "model/draft_layer.h"
 #include "model/named_vector.h"
 #include "ops/plan.h"
-#include "vitrine/mtp.h"
+#include "vitrine/drafters.h"
 
 namespace vitrine {
 
@@ -37,6 +37,7 @@ class MtpDrafter final : public Drafter {
     feature_layers_ = {static_cast<int>(config.num_layers)};
     EngineOptions options;
     options.threads = target.threads;
+    options.shared_threads = target.shared_threads;
     options.max_context = target.max_context;
     options.max_sequences = target.max_sequences;
     options.max_step_tokens = std::max(kStepTokens, target.max_sequences);
@@ -49,6 +50,7 @@ class MtpDrafter final : public Drafter {
     for (int layer = 0; layer < num_layers; ++layer) {
       request.draft_layer = layer;
       engines_.push_back(engine::EngineAccess::load(path, options, request));
+      options.shared_threads = engines_[0]->threads();  // they run by turns
     }
     room_ = options.max_step_tokens;
     final_norm_ = model::read_named_vector(

@@ -92,6 +92,12 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
     features_.reserve(options_, config_.hidden_size);
     taps_->reader = &features_;
   }
+  threads_ = options_.shared_threads;
+  // Other paths have threads of their own, and an occupant as well.
+  if (threads_ == nullptr) {
+    threads_ = std::make_shared<EngineThreads>(is_fused_cpu ? options_.threads : 1);
+  }
+  inputs.threads = threads_.get();
   executor_ = options_.kernels == KernelPath::kReference ? make_reference_executor(inputs)
               : options_.device.kind == DeviceKind::kCpu ? make_fused_executor(inputs)
                                                          : make_device_executor(inputs);

@@ -10,6 +10,7 @@
 
 #include "engine/draft_trees.h"
 #include "engine/engine_options.h"
+#include "engine/engine_threads.h"
 #include "engine/executor.h"
 #include "engine/exit_leads.h"
 #include "engine/features.h"
@@ -120,6 +121,7 @@ class StepRunner final : private Meanwhile {
   std::span<const float> features(SequenceId sequence) const;
   const ops::TapBook* taps() const { return taps_ ? &*taps_ : nullptr; }
   Executor& executor() { return *executor_; }
+  const std::shared_ptr<EngineThreads>& threads() const { return threads_; }
   /// Whether drafts may be a tree.
   bool runs_trees() const { return executor_->runs_trees(); }
   /// Whether a sampler's stages may choose on the device.
@@ -197,6 +199,7 @@ class StepRunner final : private Meanwhile {
   std::optional<model::LoraAdapters> adapters_;
   std::optional<ops::TapBook> taps_;
   FeatureRows features_;
+  std::shared_ptr<EngineThreads> threads_;
   std::unique_ptr<Executor> executor_;
   KvBlocks kv_blocks_;
   kv::BlockPool pool_;

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "audit/spill_file.h"
-#include "vitrine/audit_manifest.h"
+#include "vitrine/audit_log.h"
 #include "vtr_fixture.h"
 
 namespace vitrine {

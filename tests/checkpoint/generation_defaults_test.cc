@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a publisher expects a model to be sampled, from a folder and from GGUF metadata.
-#include "vitrine/generation_defaults.h"
+#include "vitrine/model.h"
 
 #include <gtest/gtest.h>
 

@@ -278,7 +278,7 @@ TEST(GraphQuantize, ProjectionsOfLatentsAndStatesRunAsTheyMean) {
         EXPECT_LE(distance, 2e-3);
         continue;
       }
-      EXPECT_LE(distance, 0.2);  // inputs are int8, which may choose another expert
+      EXPECT_LE(distance, 0.4);  // inputs are int8, which may choose another expert
       EXPECT_GT(distance, 0.0);
       if (scheme == "int8") continue;
       // Four bits a weight move logits more than eight bits an input.

@@ -4,7 +4,7 @@
 #include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/speculated_answer.h"
-#include "vitrine/early_exit.h"
+#include "vitrine/drafters.h"
 #include "vitrine/federation_engine.h"
 #include "vitrine/speculate.h"
 

@@ -2,8 +2,8 @@
 // Heads that cannot be: one line each that names the file, the field and what was expected.
 #include <gtest/gtest.h>
 
+#include "draft_heads/head_kind.h"
 #include "tests/draft_heads/head_folders.h"
-#include "vitrine/draft_heads.h"
 
 namespace vitrine::testing {
 namespace {
@@ -14,12 +14,12 @@ class BadHeads : public ::testing::Test {
   std::string target() const { return folder_ / "target"; }
   std::string heads() const { return folder_ / "heads"; }
 
-  void load(const char* kind, const DraftHeadOptions& options = {}) {
-    make_head_drafter(kind, heads(), target(), options);
+  void load(const char* kind, const std::vector<int>& layers = {}) {
+    draft_heads::make_heads(kind, heads(), target(), layers);
   }
   void refuse(const char* kind, ErrorKind error_kind, std::initializer_list<std::string_view> parts,
-              const DraftHeadOptions& options = {}) {
-    const Error error = error_of([&] { load(kind, options); });
+              const std::vector<int>& layers = {}) {
+    const Error error = error_of([&] { load(kind, layers); });
     EXPECT_EQ(error.kind(), error_kind) << error.what();
     EXPECT_TRUE(is_one_line_with(error, parts)) << error.what();
   }
@@ -47,11 +47,11 @@ constexpr ErrorKind kBad = ErrorKind::kBadFile, kNot = ErrorKind::kUnsupported,
                     kWrong = ErrorKind::kInvalidArgument;
 
 TEST_F(BadHeads, AreKnownByName) {
-  EXPECT_EQ(draft_head_names(), (std::vector<std::string>{"eagle3", "medusa", "peagle"}));
+  EXPECT_EQ(draft_heads::head_names(), (std::vector<std::string>{"eagle3", "medusa", "peagle"}));
   refuse("eagle3", kWrong, {"heads' are no folder", "expected"});
   write_checkpoint(heads(), eagle_config(), eagle_tensors());
   refuse("eagle", kWrong, {"'eagle'", "eagle3, medusa, peagle"});
-  const auto drafter = make_head_drafter("eagle3", heads(), target());
+  const auto drafter = draft_heads::make_heads("eagle3", heads(), target());
   EXPECT_EQ(drafter->name(), "eagle3");
   EXPECT_TRUE(std::ranges::equal(drafter->feature_layers(), std::vector{2, 3, 4}));
 }
@@ -84,10 +84,10 @@ TEST_F(BadHeads, WithLayersThatAModelHasNot) {
   refuse_eagle({{"eagle_config", {{"use_aux_hidden_state", false}}}}, kNot,
                {"use_aux_hidden_state", "true"});
   write_checkpoint(heads(), eagle_config(), eagle_tensors());
-  refuse("eagle3", kWrong, {"option 'layers'", "layer 8", "0 to 7"}, {{1, 2, 8}});
-  refuse("eagle3", kWrong, {"option 'layers'", "layer -1", "0 to 7"}, {{1, 2, -1}});
-  refuse("eagle3", kWrong, {"option 'layers'", "layer 2 twice", "0 to 7"}, {{1, 2, 2}});
-  load("eagle3", {{7, 0, 5}});
+  refuse("eagle3", kWrong, {"option 'layers'", "layer 8", "0 to 7"}, {1, 2, 8});
+  refuse("eagle3", kWrong, {"option 'layers'", "layer -1", "0 to 7"}, {1, 2, -1});
+  refuse("eagle3", kWrong, {"option 'layers'", "layer 2 twice", "0 to 7"}, {1, 2, 2});
+  load("eagle3", {7, 0, 5});
   Json shallow = target_config();
   shallow["num_hidden_layers"] = 4;
   HeadTensors tensors;

@@ -4,10 +4,10 @@
 // Every outcome must be guesses of the model's tokens, or vitrine::Error with one line.
 #include <stdexcept>
 
+#include "draft_heads/head_kind.h"
 #include "head_folders.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/mutator.h"
-#include "vitrine/draft_heads.h"
 
 namespace {
 
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
           testing::TemporaryFolder scratch;
         };
         const auto state = std::make_shared<State>(seed);
-        for (const std::string& kind : draft_head_names()) {
+        for (const std::string& kind : draft_heads::head_names()) {
           Files files;
           for (const char* name : {"config.json", "model.safetensors"}) {
             files[name] = testing::read_bytes(state->folders.heads(kind) + "/" + name);
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
             testing::write_bytes(folder + "/" + name, content);
           }
           try {
-            guess_with(*make_head_drafter(kind, folder, state->folders.target()));
+            guess_with(*draft_heads::make_heads(kind, folder, state->folders.target()));
             return true;
           } catch (const Error& error) {
             testing::check_message(error);

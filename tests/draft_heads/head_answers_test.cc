@@ -3,7 +3,7 @@
 // made of each position.
 #include "tests/draft_heads/head_folders.h"
 #include "tests/engine/speculated_answer.h"
-#include "vitrine/draft_heads.h"
+#include "vitrine/drafters.h"
 
 namespace vitrine::testing {
 namespace {

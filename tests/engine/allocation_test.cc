@@ -8,8 +8,7 @@
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/window_fixture.h"
 #include "vitrine/audit.h"
-#include "vitrine/draft_heads.h"
-#include "vitrine/early_exit.h"
+#include "vitrine/drafters.h"
 #include "vitrine/federation_engine.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)

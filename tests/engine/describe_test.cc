@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/engine/engine_fixture.h"
-#include "vitrine/kv_memory.h"
+#include "vitrine/engine.h"
 
 namespace vitrine::testing {
 namespace {

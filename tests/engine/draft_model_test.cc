@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that guesses for another one, of the same vocabulary and of others.
-#include "vitrine/draft_model.h"
 #include <nlohmann/json.hpp>
+#include "vitrine/drafters.h"
 
 #include "engine/draft_spelling.h"
 #include "tests/engine/cancelled_drafter.h"

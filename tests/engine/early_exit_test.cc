@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's first layers guess for all of them: the answer is the one without, whether the layers
 // below are computed once or again, and each guess is what those layers choose.
-#include "vitrine/early_exit.h"
+#include "vitrine/drafters.h"
 
 #include <climits>
 

@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/step_runner.h"
-#include "vitrine/mtp.h"
+#include "vitrine/drafters.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer that a checkpoint brings for drafts guesses, and the answer stays the same.
-#include "vitrine/mtp.h"
+#include "vitrine/drafters.h"
 
 #include <nlohmann/json.hpp>
 

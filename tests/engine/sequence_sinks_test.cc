@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinks of single sequences: each gets what the sequence leaves alone, whoever steps beside it.
-#include "vitrine/sequence_sinks.h"
+#include "vitrine/audit.h"
 
 #include <functional>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a budget is divided where some layers are within a window, and what a small one holds.
 #include "tests/engine/window_fixture.h"
-#include "vitrine/kv_memory.h"
+#include "vitrine/engine.h"
 
 namespace vitrine::testing {
 namespace {

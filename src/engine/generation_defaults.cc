@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vitrine/generation_defaults.h"
+#include "vitrine/model.h"
 
 #include <algorithm>
 
-#include "fields.h"
-#include "text.h"
+#include "checkpoint/fields.h"
+#include "checkpoint/text.h"
 
 namespace vitrine {
 

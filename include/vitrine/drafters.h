@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `engine`: who guesses tokens ahead with a model's help: another model, trained heads, a
+// part of the model's own layers, a layer that was trained for it. (drafter.h is the interface,
+// speculate.h has those that look the text up.)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/drafter.h"
+#include "vitrine/engine.h"
+#include "vitrine/model.h"
+
+namespace vitrine {
+
+// ---- another model ------------------------------------------------------------------------------
+
+/// How two vocabularies go together.
+struct VocabularyOverlap {
+  bool is_same = false;      ///< every id that both have is the same token
+  int64_t draft_tokens = 0;  ///< tokens of the draft model's vocabulary
+  int64_t common = 0;        ///< of these, tokens that the target has, too, under whatever id
+  /// Returns the share of common tokens; 0 where there is none.
+  double share() const {
+    return draft_tokens > 0 ? static_cast<double>(common) / static_cast<double>(draft_tokens) : 0;
+  }
+};
+/// Compares the spelling of all tokens.
+VITRINE_API VocabularyOverlap compare_vocabularies(const Tokenizer& draft, const Tokenizer& target);
+
+/// A drafter that is a model: it guesses what `draft` chooses greedily, all texts of a step in the
+/// same passes. Where the vocabularies differ, what it is shown is spelt by its own tokenizer, and
+/// what it chooses by that of the target. It follows as many texts as `draft` may have sequences
+/// (EngineOptions::max_sequences), each up to its context. `target` must stay as long as the
+/// drafter. Throws kInvalidArgument where the vocabularies have no token in common.
+VITRINE_API std::unique_ptr<Drafter> make_draft_model(Model draft, const Tokenizer& target);
+
+// ---- heads --------------------------------------------------------------------------------------
+
+/// How heads are read.
+struct DraftHeadOptions {
+  /// The layers whose residual stream, as it enters them, the heads read, in the order in which
+  /// they take them (the number of layers: what leaves the last one). Empty: those that their
+  /// config names, else 2, half of the model's depth, and the depth less 3. Medusa reads what
+  /// leaves the last layer, and nothing else.
+  std::vector<int> layers = {};
+};
+
+/// The names that make_head_drafter() knows, ascending: "eagle3", "medusa", "peagle".
+VITRINE_API std::vector<std::string> draft_head_names();
+
+/// Loads heads from the folder `heads` for the model at the path `model`. Engine options of that
+/// model need feature_layers as Drafter::feature_layers() has them.
+///
+/// `eagle3`: EAGLE-3 (Li et al., arXiv 2503.01840) as SafeAILab, SpecForge and PyPI's `speculators`
+/// write it. `peagle`: P-EAGLE (arXiv 2602.01469), as the last two. `medusa`: Medusa (Cai et al.,
+/// arXiv 2401.10774) as vLLM reads it. All guess the likeliest chain, or tree
+/// (DraftProposal::parents), on the thread that asks; in an engine's answers (generate, Generation)
+/// that engine's other threads share the work on the CPU's fused path, which changes no guess. Of a
+/// text they keep its tokens, keys and values of their own for max_tokens of it, and the features
+/// of its newest positions: all of that is allocated by start() and fork() alone.
+///
+/// Throws kInvalidArgument for another name, a folder that is not there, or layers that the model
+/// does not have; kBadFile where files break their format or were made for another model (hidden
+/// size, vocabulary, depth); kUnsupported for other heads (EAGLE-1, EAGLE-2, …), a pickle, or
+/// acceptance that would change the text; kIo.
+VITRINE_API std::unique_ptr<Drafter> make_head_drafter(std::string_view name,
+                                                       const std::string& heads,
+                                                       const std::string& model,
+                                                       const DraftHeadOptions& options = {});
+
+// ---- a part of the layers -----------------------------------------------------------------------
+
+/// Behind which layers a model guesses.
+struct EarlyExitOptions {
+  int layers = 1;  ///< that guess: the first ones, 1 to ModelSummary::num_layers - 1
+  /// So many layers, more than `layers` and fewer than all, check runs of up to four guesses, put
+  /// their own choice in the place of the first that is wrong, and let it go on from there. 0: all
+  /// guesses go to the whole model at once.
+  int checking_layers = 0;
+};
+
+/// A drafter that is the model itself: what its head chooses greedily of what leaves its first
+/// layers (LayerSkip, arXiv 2404.16710), checked by some more of them where that is asked for
+/// (HiSpec, arXiv 2510.01336). It guesses chains. It works in the sequence of the answer
+/// (DraftText::sequence), which has its own keys and values there already and is as it was
+/// afterwards. The step that follows goes on behind these layers with the same bits, where every
+/// input of it was guessed so, and the guesses fit into the block of keys and values that is begun;
+/// not with attribution, taps, naive records, or records of the reference path.
+///
+/// The engine must be the one that makes the answers, and stay as long as the drafter. It follows
+/// any number of texts, and forks none. Throws kInvalidArgument for layers out of range,
+/// kUnsupported for CUDA's fused kernels and for a model that keeps a state of a sequence.
+VITRINE_API std::unique_ptr<Drafter> make_early_exit(Engine& engine,
+                                                     const EarlyExitOptions& options);
+
+// ---- a layer that drafts ------------------------------------------------------------------------
+
+/// A drafter that is the MTP layers of the target's own checkpoint: what left the target's last
+/// layer at a token and the embedding of the token behind it go through one more decoder layer,
+/// with keys and values of its own, and the target's head or its own. For the next guess the next
+/// layer reads what that one gave and the embedding of the token one further behind (DeepSeek-V3,
+/// arXiv 2412.19437); the last one goes on with its own output. Of Qwen's families the first layer
+/// makes all guesses. Folders and GGUF files (`nextn`) of deepseek_v3, kimi_k2, glm4_moe,
+/// glm4_moe_lite, qwen3_next, qwen3_5 and qwen3_5_moe.
+///
+/// `path` is the target's, and `target` the options that it runs with: their threads, context and
+/// sequences count, and mmap_weights. The layers run on the CPU's fused kernels; embedding and head
+/// are in memory once more for each, or mapped. Throws kInvalidArgument for a checkpoint without
+/// such a layer, kUnsupported for another family, and as Engine::load() does.
+VITRINE_API std::unique_ptr<Drafter> make_mtp_drafter(const std::string& path,
+                                                      const EngineOptions& target);
+
+}  // namespace vitrine
