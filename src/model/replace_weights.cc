@@ -37,16 +37,22 @@ void overwrite(const void* target, const void* source, size_t size) {
 
 const kernels::Weight& CheckpointWeights::find_replaceable(const std::string& module) const {
   const auto found = matrices_.find(module);
+  if (found == matrices_.end() && caches_experts_) {
+    throw Error(ErrorKind::kUnsupported,
+                "matrix '" + module +
+                    "' is none that stays in memory; expected an engine without "
+                    "expert_cache_bytes, and a module's name without '.weight'");
+  }
   if (found == matrices_.end()) {
     throw Error(ErrorKind::kInvalidArgument,
                 checkpoint_.path() + ": no op multiplies with a matrix '" + module +
                     "' that could be replaced; expected a module's name without '.weight', as "
                     "model.layers.0.mlp.up_proj (not the kv_b_proj of latent attention)");
   }
-  if (found->second.data == nullptr) {
+  if (mapped_) {
     throw Error(ErrorKind::kUnsupported,
                 "matrix '" + module +
-                    "' stands in the mapped file; expected an engine without mmap_weights");
+                    "' may stand in the mapped file; expected an engine without mmap_weights");
   }
   return found->second;
 }

@@ -27,10 +27,9 @@ std::vector<float> read_floats(const std::string& path) {
 }
 
 Json answer(const Json& request) {
-  vitrine::DraftHeadOptions options;
-  options.layers = request.value("layers", std::vector<int>());
+  const std::vector<int> layers = request.value("layers", std::vector<int>());
   const auto drafter = vitrine::draft_heads::make_heads(
-      request.at("kind").get<std::string>(), request.at("heads"), request.at("model"), options);
+      request.at("kind").get<std::string>(), request.at("heads"), request.at("model"), layers);
   const auto guesses = request.at("guesses").get<size_t>();
   const auto chunk = request.at("chunk").get<size_t>();
   std::vector<vitrine::DraftProposal> proposals;

@@ -74,6 +74,7 @@ TEST(SharedThreads, AreUsedByOneStepAtATime) {
   watched.sequence = second->create_sequence();
   SamplerPipeline pipeline;
   pipeline.add(std::move(intruder));
+  pipeline.add(make_greedy_stage());
   const std::vector<int32_t> ids = {3, 4, 5};
   StepInput input{first->create_sequence(), ids};
   input.sampler = &pipeline;
