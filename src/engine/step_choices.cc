@@ -144,7 +144,7 @@ void StepRunner::run_meanwhile() noexcept {
       const auto chosen = std::ranges::find_if(rows, &StepRow::is_chosen);
       if (chosen == rows.end()) continue;
       const size_t row = rows_.first_of(i) + static_cast<size_t>(chosen - rows.begin());
-      blame(blamed_, inputs_[i].sequence,
+      blame(meanwhile_blamed_, inputs_[i].sequence,
             [&] { row_sampler_.find_mask(inputs_[i], row, chosen->position + 1); });
     }
   } catch (...) {  // the pass is under way

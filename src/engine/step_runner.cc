@@ -260,7 +260,10 @@ void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJoin
 
 void StepRunner::run_from_rows() {
   executor_->run_from_choice(batch_, pass_);
-  if (meanwhile_error_) std::rethrow_exception(std::exchange(meanwhile_error_, nullptr));
+  if (meanwhile_error_) {
+    blamed_ = meanwhile_blamed_;
+    std::rethrow_exception(std::exchange(meanwhile_error_, nullptr));
+  }
   if (records() && batch_.first_layer > layers_.first) {  // the layers before have run already
     std::byte* const words = pass_.words + layout_.pass_words(rows_.size(), 0) * sizeof(int32_t);
     leads_.copy_words(words);

@@ -231,6 +231,7 @@ class StepRunner final : private Meanwhile {
   StepRows rows_;
   StateJournal journal_;  // of the last pass
   std::exception_ptr meanwhile_error_;
+  SequenceId meanwhile_blamed_ = 0;  // whose that is
   std::vector<StepOutput> outputs_;  // [rows]
   std::vector<int32_t> own_words_;   // chosen ids where nobody records
   RowSampler row_sampler_;
