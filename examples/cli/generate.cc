@@ -98,8 +98,8 @@ int run_batch(vitrine::Stepper& model, const GenerateArguments& arguments,
   }
   if (result.unfinished > 0) {
     write_note(
-        fmt::format("{} of {} answers are not what the constraint asks for; \"failure\" in "
-                    "their lines says why",
+        fmt::format("{} of {} answers failed, or are not what the constraint asks for; "
+                    "\"failure\" in their lines says why",
                     result.unfinished, result.answers));
   }
   write_remark(fmt::format(

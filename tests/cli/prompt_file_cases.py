@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
+import struct
 import subprocess
 
 from chat_cases import ChatCase
@@ -73,6 +75,28 @@ class PromptFiles(ChatCase):
         self.assertEqual({line["text"] for line in lines if "failure" not in line}, {'{"a": "y"}'})
         self.assertEqual(result.returncode, 1)
         self.assert_one_line(result.stderr, f"{len(failed)} of {len(lines)} answers")
+
+    def test_an_answer_that_fails_leaves_the_others(self):
+        """A token whose embedding is no number: what is asked with it fails alone."""
+        bad = self.succeed_json("tokenize", MODEL, "-p", "Two", "--json")["ids"][-1]
+        model = self.folder / "broken"
+        shutil.copytree(MODEL, model)
+        with open(model / "model.safetensors", "r+b") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            table = json.loads(file.read(size))["model.embed_tokens.weight"]
+            width = table["shape"][1] * 2
+            file.seek(8 + size + table["data_offsets"][0] + bad * width)
+            file.write(b"\xff" * width)
+        whole = self.answers("-n", 10, "--temperature", 0)
+        result = self.run_tool("generate", model, "--prompts", "p.jsonl", "-s", 3, "-n", 10,
+                               "--temperature", 0, "-q")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual([line["index"] for line in lines], list(range(len(TEXTS))))
+        self.assertEqual(lines[:-1], whole[:-1])
+        self.assertEqual((lines[-1]["reason"], lines[-1]["tokens"]), ("failed", []))
+        self.assertIn("NaN", lines[-1]["failure"])
+        self.assert_one_line(result.stderr, f"1 of {len(TEXTS)} answers failed")
 
     def test_stop_strings(self):
         for line, text in zip(self.answers("-n", 30, "--stop", "e"), TEXTS):
