@@ -77,6 +77,11 @@ class Comparison {
       values(fmt::format("selection key of expert {}", expert), left.selection[slot].key,
              right.selection[slot].key);
     }
+    for (size_t slot = 0; slot < std::min(left.expert_norms.size(), right.expert_norms.size());
+         ++slot) {
+      values(fmt::format("norm of expert {}'s output", left.routes[slot].expert),
+             left.expert_norms[slot], right.expert_norms[slot]);
+    }
     // Only level full has them.
     begin("router's probability");
     const size_t count = std::min(left.router_probs.size(), right.router_probs.size());

@@ -50,6 +50,7 @@ void refuse_counters_of_tokens(const GenerateArguments& arguments) {
   if (arguments.log.level != "counters") return;
   const std::pair<bool, const char*> of_tokens[] = {
       {arguments.attribution, "--attribution"},
+      {arguments.expert_norms, "--expert-norms"},
       {arguments.prompt_logprobs, "--prompt-logprobs"},
       {arguments.log.text, "--audit-text"}};
   for (const auto& [is_given, name] : of_tokens) {
@@ -87,6 +88,8 @@ void GenerateArguments::add_to(CLI::App& command, const char* model_help, bool i
   log.add_to(command);
   command.add_flag("--attribution", attribution,
                    "the log splits each token's logit into what every part of the model added");
+  command.add_flag("--expert-norms", expert_norms,
+                   "the log has the norm of what each routed expert gave to a token");
   command.add_flag("--prompt-logprobs", prompt_logprobs,
                    "record the log-probabilities of the prompt's tokens too");
   command
@@ -164,6 +167,7 @@ vitrine::EngineOptions GenerateArguments::engine_options() const {
   options.audit_mode = log.audit_mode();
   options.audit_level = log.audit_level();
   options.attribution = attribution;
+  options.expert_norms = expert_norms;
   return options;
 }
 

@@ -29,7 +29,7 @@ struct GenerateArguments {
   LogOptions log;
   bool chat = false;
   ChatPromptOptions chat_prompt;
-  bool attribution = false;
+  bool attribution = false, expert_norms = false;
   int logprobs = 0;  // 0: none are printed
   int n_best = 1;
   bool json = false, json_lines = false, summary = false, prompt_logprobs = false,

@@ -19,6 +19,7 @@ constexpr FieldName kFieldNames[] = {
     {"attribution", "--attribution"},
     {"audit_level", "--audit-level"},
     {"expert_cache_bytes", "--expert-cache"},
+    {"expert_norms", "--expert-norms", true},
     {"hidden_state_layers", "--hidden-states"},
     {"keep_logits", "--logprobs"},
     {"kv_bytes", "--kv-bytes"},

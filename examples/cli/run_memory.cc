@@ -33,7 +33,8 @@ uint64_t bytes_of(const std::vector<T>& values) {
 uint64_t bytes_of(const vitrine::TokenRecord& record) {
   uint64_t bytes = sizeof(record) + bytes_of(record.layers) + bytes_of(record.hidden_states);
   for (const vitrine::LayerRecord& layer : record.layers) {
-    bytes += bytes_of(layer.routes) + bytes_of(layer.router_probs) + bytes_of(layer.selection);
+    bytes += bytes_of(layer.routes) + bytes_of(layer.router_probs) + bytes_of(layer.selection) +
+             bytes_of(layer.expert_norms);
   }
   for (const vitrine::HiddenStateRecord& state : record.hidden_states) {
     bytes += bytes_of(state.values);

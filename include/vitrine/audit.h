@@ -42,6 +42,8 @@ struct LayerRecord {
   RouterKind router = RouterKind::kPlain;  ///< what its router chooses by
   std::vector<SelectionRecord> selection = {};  ///< [routes]; empty of a plain router, or where it
                                                 ///< was not recorded
+  std::vector<float> expert_norms = {};  ///< [routes] L2 norm of what each expert gave, before its
+                                         ///< weight; empty where it was not recorded
 };
 
 /// A token that could have come next.

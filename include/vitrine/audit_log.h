@@ -177,7 +177,7 @@ struct VtrHeader {
   LogDetail detail = LogDetail::kStandard;  ///< what is kept of each record
   AuditMode mode = AuditMode::kDeferred;    ///< how the engine recorded
   /// Of each only layer, top_k, num_experts, reads_embedding and router are set, and router_scores:
-  /// 0 where the log has scores and selection keys, else -1.
+  /// 0 where the log has scores and selection keys, else -1; and expert_norms, the same.
   std::vector<AuditLayout::Layer> layers;
   std::vector<AuditLayout::Term> terms;      ///< of the attribution; empty: there is none
   std::vector<int32_t> hidden_state_layers;  ///< ascending; empty: no hidden states

@@ -49,6 +49,8 @@ struct AuditLayout {
     int32_t router_probs = -1;    ///< word offset: float[num_experts]; level full only, else -1
     int32_t router_scores = -1;   ///< word offset: float[top_k] scores, then float[top_k] selection
                                   ///< keys, slot order; -1: a plain router, or not recorded
+    int32_t expert_norms = -1;    ///< word offset: float[top_k], L2 norm of what each expert gave
+                                  ///< to the token, before its weight, slot order; -1: not recorded
     int32_t top_k = 0;            ///< routes of a token
     int32_t num_experts = 0;      ///< of the layer
     RouterKind router = RouterKind::kPlain;  ///< what it chooses by

@@ -93,6 +93,10 @@ struct EngineOptions {
   AuditLevel audit_level = AuditLevel::kStandard;  ///< how much is recorded
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
   bool attribution = false;
+  /// The norm of what each routed expert gave to a token, before its weight, is recorded: two bytes
+  /// a slot in a log of level standard, four at full. Pruning goes by it (REAP, arXiv 2510.13999).
+  /// On the CPU's fused kernels.
+  bool expert_norms = false;
   /// Layers whose residual stream is recorded as it enters them, for every token, as float32; the
   /// number of layers stands for what leaves the last one, before the final norm. Needs audit_level
   /// full. Costs 4 bytes x hidden size a layer and token in the arena and in each slab.

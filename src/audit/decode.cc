@@ -95,6 +95,10 @@ void decode_layers(const AuditLayout& layout, uint64_t pass, Words words, TokenR
           words.real(from.router_scores + slot),
           words.real(from.router_scores + from.top_k + slot)};
     }
+    to.expert_norms.resize(from.expert_norms < 0 ? 0 : to.routes.size());
+    for (int32_t slot = 0; slot < static_cast<int32_t>(to.expert_norms.size()); ++slot) {
+      to.expert_norms[static_cast<size_t>(slot)] = words.real(from.expert_norms + slot);
+    }
     to.router_probs.resize(from.router_probs < 0 ? 0 : static_cast<size_t>(from.num_experts));
     if (!to.router_probs.empty()) {
       std::memcpy(to.router_probs.data(), words.data + 4 * static_cast<size_t>(from.router_probs),
@@ -305,6 +309,14 @@ void check_layout(const AuditLayout& layout) {
       check_field("router_scores", layer.router_scores, 2 * int64_t{layer.top_k}, words);
       used_words += 2 * int64_t{layer.top_k};
     }
+    if (layer.expert_norms >= 0) {
+      if (layer.expert_ids < 0) {
+        bad_layout("layer " + std::to_string(layer.layer) +
+                   " has expert_norms and no expert_ids, expected both");
+      }
+      check_field("expert_norms", layer.expert_norms, layer.top_k, words);
+      used_words += layer.top_k;
+    }
     if (layer.router_probs >= 0) {
       if (layer.num_experts < 1) {
         bad_layout("layer " + std::to_string(layer.layer) + " has router_probs of " +
@@ -352,7 +364,8 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
     return x.layer == y.layer && x.residual_norm == y.residual_norm &&
            x.expert_ids == y.expert_ids && x.expert_weights == y.expert_weights &&
            x.router_probs == y.router_probs && x.router_scores == y.router_scores &&
-           x.router == y.router && x.top_k == y.top_k && x.num_experts == y.num_experts;
+           x.expert_norms == y.expert_norms && x.router == y.router && x.top_k == y.top_k &&
+           x.num_experts == y.num_experts;
   };
   if (a.layers.size() != b.layers.size()) return false;
   for (size_t i = 0; i < a.layers.size(); ++i) {

@@ -29,12 +29,13 @@ std::vector<int32_t> get_num_terms(ByteReader& in) {
   return counts;
 }
 
-// A layer's byte: its router's kind, and whether the log has what it chose by.
-constexpr uint8_t kHasScores = 4;
+// A layer's byte: its router's kind, and whether the log has what it chose by, and the norms of
+// what its experts gave.
+constexpr uint8_t kHasScores = 4, kHasNorms = 8;
 
-bool has_scored_router(const VtrHeader& header) {
+bool has_routers(const VtrHeader& header) {
   return std::ranges::any_of(header.layers, [](const AuditLayout::Layer& layer) {
-    return layer.router != RouterKind::kPlain;
+    return layer.router != RouterKind::kPlain || layer.expert_norms >= 0;
   });
 }
 
@@ -42,7 +43,8 @@ void put_routers(ByteWriter& out, const std::vector<AuditLayout::Layer>& layers)
   out.varint(layers.size());
   for (const AuditLayout::Layer& layer : layers) {
     out.u8(static_cast<uint8_t>(static_cast<uint8_t>(layer.router) |
-                                (layer.router_scores >= 0 ? kHasScores : 0)));
+                                (layer.router_scores >= 0 ? kHasScores : 0) |
+                                (layer.expert_norms >= 0 ? kHasNorms : 0)));
   }
 }
 
@@ -58,15 +60,17 @@ void get_routers(ByteReader& in, VtrHeader& header) {
     const bool has_scores = (byte & kHasScores) != 0;
     const bool is_dense = layer.top_k == 0;
     const bool is_plain = kind == static_cast<uint8_t>(RouterKind::kPlain);
-    if (byte > 7 || kind > static_cast<uint8_t>(RouterKind::kSigmoidScores) ||
+    if (byte > 15 || kind > static_cast<uint8_t>(RouterKind::kSigmoidScores) ||
         (is_dense && byte != 0) || (is_plain && has_scores)) {
       throw_damaged("layer " + std::to_string(layer.layer) + " has a router of kind " +
-                    std::to_string(byte) + ", expected 0, 1, 2, 5 or 6, and 0 of a dense layer");
+                    std::to_string(byte) +
+                    ", expected 0, 1, 2, 5 or 6, with norms 8 more, and 0 of a dense layer");
     }
     layer.router = static_cast<RouterKind>(kind);
     if (has_scores) layer.router_scores = 0;
+    if ((byte & kHasNorms) != 0) layer.expert_norms = 0;
   }
-  if (!has_scored_router(header)) throw_damaged("has a section of routers and none of them");
+  if (!has_routers(header)) throw_damaged("has a section of routers and none of them");
 }
 
 }  // namespace
@@ -99,10 +103,10 @@ std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const
 void put_sections(ByteWriter& out, const VtrHeader& header) {
   const std::vector<int32_t>& num_terms = header.federation.num_terms;
   const bool has_constraint = !header.log.constraint.empty();
-  const bool has_routers = has_scored_router(header);
+  const bool names_routers = has_routers(header);
   const bool has_drafter = !header.log.speculation.empty();
-  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U) + (has_routers ? 1U : 0U) +
-             (has_drafter ? 1U : 0U));
+  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U) +
+             (names_routers ? 1U : 0U) + (has_drafter ? 1U : 0U));
   if (!num_terms.empty()) {
     out.u8(static_cast<uint8_t>(GroupId::kAttribution));
     out.varint(num_terms.size());
@@ -112,7 +116,7 @@ void put_sections(ByteWriter& out, const VtrHeader& header) {
     out.u8(static_cast<uint8_t>(GroupId::kConstraint));
     put_pairs(out, header.log.constraint);
   }
-  if (has_routers) {
+  if (names_routers) {
     out.u8(static_cast<uint8_t>(GroupId::kSelection));
     put_routers(out, header.layers);
   }

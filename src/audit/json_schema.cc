@@ -72,6 +72,14 @@ void append_layer(JsonBuffer& out, const LayerRecord& layer) {
     }
     out.raw(']');
   }
+  if (!layer.expert_norms.empty()) {
+    out.raw(",\"expert_norms\":[");
+    for (size_t slot = 0; slot < layer.expert_norms.size(); ++slot) {
+      if (slot > 0) out.raw(',');
+      out.real(layer.expert_norms[slot]);
+    }
+    out.raw(']');
+  }
   if (!layer.router_probs.empty()) {
     out.raw(",\"router_probs\":[");
     for (size_t expert = 0; expert < layer.router_probs.size(); ++expert) {

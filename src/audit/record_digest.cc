@@ -95,6 +95,13 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
       layer.router_probs.clear();
     }
     for (RouteRecord& route : layer.routes) round(route.weight);
+    for (float& norm : layer.expert_norms) {
+      if (detail == LogDetail::kFull) {
+        round(norm);
+      } else {
+        norm = from_bfloat16(to_bfloat16(norm));
+      }
+    }
     for (SelectionRecord& of : layer.selection) {
       round(of.score);
       round(of.key);

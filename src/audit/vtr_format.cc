@@ -18,6 +18,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"routing", GroupId::kRouting},
     {"routing", GroupId::kSelection},
     {"norms", GroupId::kNorms},
+    {"norms", GroupId::kExpertNorms},
     {"digests", GroupId::kDigests},
     {"digests", GroupId::kLayerMarks},
     {"router_probs", GroupId::kRouterProbs},

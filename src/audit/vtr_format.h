@@ -43,8 +43,9 @@ enum class GroupId : uint8_t {
   kHiddenStates = 25,
   kConstraint = 26,
   kFederation = 27,
-  kLayerMarks = 29,  // older logs lack it
-  kSelection = 30,   // of routers with scores, where the head's section names them
+  kLayerMarks = 29,   // older logs lack it
+  kSelection = 30,    // of routers with scores, where the head's section names them
+  kExpertNorms = 32,  // of layers with experts, where the head's section names them
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
 /// True for those above; others are of later versions or of hosts.

@@ -135,6 +135,7 @@ struct VtrLog::Impl : audit::LogThread {
       if (options.detail != LogDetail::kCounters && from.router_scores >= 0) {
         layer.router_scores = 0;
       }
+      if (options.detail != LogDetail::kCounters && from.expert_norms >= 0) layer.expert_norms = 0;
       if (from.expert_ids >= 0 || from.router_probs >= 0) layer.num_experts = from.num_experts;
       if (options.detail == LogDetail::kFull && layer.num_experts > 0 && from.router_probs < 0) {
         throw Error(

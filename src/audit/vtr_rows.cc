@@ -62,6 +62,14 @@ int bits_for(uint32_t count) {
 
 size_t byte_count(size_t bits) { return (bits + 7) / 8; }
 
+// Of a norm, which may be beyond binary16's range.
+uint8_t* put_norm(uint8_t* to, float norm, bool is_full) {
+  return is_full ? put_value(to, norm, true) : put(to, to_bfloat16(norm));
+}
+float take_norm(const uint8_t*& from, bool is_full) {
+  return is_full ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
+}
+
 }  // namespace
 
 RowCodec::RowCodec(const VtrHeader& header)
@@ -82,13 +90,14 @@ RowCodec::RowCodec(const VtrHeader& header)
   }
   if (!has_rows) return;
   const auto value = static_cast<size_t>(value_bytes());
-  size_t expert_bits = 0, slots = 0, experts = 0, scored_slots = 0;
+  size_t expert_bits = 0, slots = 0, experts = 0, scored_slots = 0, norm_slots = 0;
   for (const AuditLayout::Layer& layer : layers_) {
     expert_bits_.push_back(bits_for(static_cast<uint32_t>(std::max(layer.num_experts, 1))));
     expert_bits += static_cast<size_t>(layer.top_k) * static_cast<size_t>(expert_bits_.back());
     slots += static_cast<size_t>(layer.top_k);
     experts += static_cast<size_t>(layer.num_experts);
     if (layer.router_scores >= 0) scored_slots += static_cast<size_t>(layer.top_k);
+    if (layer.expert_norms >= 0) norm_slots += static_cast<size_t>(layer.top_k);
   }
   routing_bytes_ = byte_count(expert_bits) + value * slots;
   prediction_bytes_ = 1 + byte_count(static_cast<size_t>(id_bits_) * (1 + kAuditTopTokens)) +
@@ -124,6 +133,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   if (!is_full_) add(GroupId::kLayerMarks, sizeof(LayerMark) * layers_.size());
   add(GroupId::kSelection, 2 * value * scored_slots);
   if (!header.log.speculation.empty()) groups_.push_back({GroupId::kDrafts, GroupKind::kWhole, 0});
+  add(GroupId::kExpertNorms, value * norm_slots);
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -203,6 +213,11 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
       }
       break;
     case GroupId::kNorms: write_norms(record, false, to); break;
+    case GroupId::kExpertNorms:
+      for (const LayerRecord& layer : record.layers) {
+        for (const float norm : layer.expert_norms) to = put_norm(to, norm, is_full_);
+      }
+      break;
     case GroupId::kLayerMarks:
       for (const LayerRecord& layer : record.layers) to = put(to, layer_mark(layer));
       break;
@@ -235,15 +250,14 @@ void RowCodec::write_norms(const TokenRecord& record, bool of_embedding, uint8_t
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layers_[i].reads_embedding != of_embedding) continue;
     const float norm = record.layers[i].residual_norm;
-    to = is_full_ ? put_value(to, norm, true) : put(to, to_bfloat16(norm));
+    to = put_norm(to, norm, is_full_);
   }
 }
 
 void RowCodec::read_norms(const uint8_t* from, bool of_embedding, TokenRecord& record) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layers_[i].reads_embedding != of_embedding) continue;
-    record.layers[i].residual_norm =
-        is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
+    record.layers[i].residual_norm = take_norm(from, is_full_);
   }
 }
 
@@ -360,6 +374,11 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record) const {
       }
       break;
     case GroupId::kNorms: read_norms(from, false, record); break;
+    case GroupId::kExpertNorms:
+      for (LayerRecord& layer : record.layers) {
+        for (float& norm : layer.expert_norms) norm = take_norm(from, is_full_);
+      }
+      break;
     case GroupId::kRouterProbs:
       for (size_t i = 0; i < layers_.size(); ++i) {
         record.layers[i].router_probs.resize(static_cast<size_t>(layers_[i].num_experts));
@@ -393,6 +412,7 @@ TokenRecord RowCodec::blank() const {
     layer.routes.assign(static_cast<size_t>(from.top_k), {-1, kNan});
     layer.router = from.router;
     if (from.router_scores >= 0) layer.selection.assign(layer.routes.size(), {kNan, kNan});
+    if (from.expert_norms >= 0) layer.expert_norms.assign(layer.routes.size(), kNan);
     record.layers.push_back(layer);
   }
   return record;

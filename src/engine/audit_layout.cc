@@ -12,7 +12,7 @@ namespace vitrine::engine {
 
 // Kind by kind, not layer by layer: so the reference path can join each kind with one call.
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
-                              bool record_rows) {
+                              bool record_rows, bool expert_norms) {
   AuditLayout layout;
   layout.mode = mode;
   layout.level = level;
@@ -42,6 +42,11 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
     if (layer.router == RouterKind::kPlain) continue;
     layer.router_scores = word;
     word += 2 * layer.top_k;
+  }
+  for (AuditLayout::Layer& layer : layout.layers) {
+    if (!expert_norms || layer.expert_ids < 0) continue;
+    layer.expert_norms = word;
+    word += layer.top_k;
   }
   if (level == AuditLevel::kFull) {
     for (AuditLayout::Layer& layer : layout.layers) {

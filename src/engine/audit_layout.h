@@ -12,7 +12,7 @@
 namespace vitrine::engine {
 
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
-                              bool record_rows);
+                              bool record_rows, bool expert_norms = false);
 
 /// Bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);

@@ -183,6 +183,11 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                 "engine options 'mmap_weights' and 'expert_cache_bytes' are both given; expected "
                 "one: experts are mapped, or read");
   }
+  if (options.expert_norms && !is_fused_cpu) {
+    throw Error(ErrorKind::kUnsupported,
+                "engine option 'expert_norms' is recorded by the CPU's fused kernels; expected it "
+                "to be false, or --device cpu without --kernels reference");
+  }
   resolve_hidden_states_only(options);
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);

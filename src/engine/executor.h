@@ -202,7 +202,8 @@ struct ExecutorInputs {
   int64_t num_window_blocks = 0;           // of layers within a window
   std::vector<bool> is_windowed = {};      // [layers]; empty: all layers have `num_blocks`
   int64_t table_stride = 0;                // to the second table of a sequence, that of these
-  EngineThreads* threads = nullptr;        // of the CPU's fused kernels; outlive the executor
+  // Of the CPU's fused kernels; outlive the executor. Null: it makes its own.
+  EngineThreads* threads = nullptr;
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);

@@ -74,6 +74,7 @@ AuditLayout make_federation_layout(std::span<const AuditLayout* const> sources,
       layer.expert_weights = moved(layer.expert_weights);
       layer.router_probs = moved(layer.router_probs);
       layer.router_scores = moved(layer.router_scores);
+      layer.expert_norms = moved(layer.expert_norms);
       layout.layers.push_back(layer);
     }
     layout.token_words += source->token_words;

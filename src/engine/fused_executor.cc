@@ -34,7 +34,10 @@ class FusedExecutor final : public Executor {
         is_mapped_(inputs.options.mmap_weights),
         reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
         cancelled_(inputs.options.cancelled),
-        pool_(inputs.threads->pool) {
+        own_threads_(inputs.threads != nullptr
+                         ? nullptr
+                         : std::make_unique<EngineThreads>(inputs.options.threads)),
+        pool_((own_threads_ != nullptr ? *own_threads_ : *inputs.threads).pool) {
     if (inputs.adapters != nullptr) {
       adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
                               static_cast<size_t>(inputs.options.max_step_tokens));
@@ -465,8 +468,9 @@ class FusedExecutor final : public Executor {
   int64_t adapter_parameters_ = 0;
   int64_t max_tokens_ = 0, max_rows_ = 0;
   size_t first_after_head_ = 0;
-  ops::StepState step_;  // of the pass under way
-  WorkerPool& pool_;     // whose threads are idle when this goes
+  ops::StepState step_;                         // of the pass under way
+  std::unique_ptr<EngineThreads> own_threads_;  // where nobody gave any
+  WorkerPool& pool_;                            // whose threads are idle when this goes
 };
 
 }  // namespace

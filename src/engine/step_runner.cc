@@ -49,7 +49,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       options_(
           resolve_options(given, checkpoint_, limited_config(request, given, config_), graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
-                                request.record_rows)),
+                                request.record_rows, options_.expert_norms)),
       kv_blocks_(find_kv_blocks(options_, config_, graph_)),
       pool_(
           request.is_load() ? pool_sizes(options_, config_, kv_blocks_) : no_pool(options_),

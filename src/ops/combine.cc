@@ -2,6 +2,7 @@
 // combine: adds a layer's routed experts in slot order, then the shared expert (times the sigmoid
 // of its gate), to the residual stream.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
@@ -30,6 +31,10 @@ class PlannedCombine final : public PlannedOp {
       gate_ = &context.weights.matrix(gate, 1, in_.width);
       context.scratch.need(in_, *gate_);
     }
+    for (const AuditLayout::Layer& layer : context.audit.layers) {
+      if (layer.layer == node.layer) norms_word_ = layer.expert_norms;
+    }
+    token_words_ = context.audit.token_words;
     add_phase("combine", &PlannedCombine::pieces, &PlannedCombine::run);
   }
 
@@ -46,6 +51,7 @@ class PlannedCombine final : public PlannedOp {
         shared_weight = kernel_.sigmoid(shared_weight);
       }
       if (shared_ != nullptr) routes_.shared_weights[token] = shared_weight;
+      if (step.audit && norms_word_ >= 0) record_norms(step, token);
       if (!adds_) std::fill_n(residual_.row(token), residual_.width, 0.0F);
       kernel_.combine(slots_.row(token), residual_.width, routes_.weights + token * routes_.top_k,
                       routes_.top_k, shared_ != nullptr ? shared_->row(token) : nullptr,
@@ -61,6 +67,18 @@ class PlannedCombine final : public PlannedOp {
 
  private:
   static constexpr int64_t kTokensPerPiece = 8;
+
+  // In one order on every instruction set.
+  void record_norms(const StepState& step, int64_t token) const {
+    auto* const words = reinterpret_cast<float*>(step.token_records) + token * token_words_;
+    for (int32_t slot = 0; slot < routes_.top_k; ++slot) {
+      const float* const output = slots_.row(token) + slot * residual_.width;
+      double squares = 0;
+      for (int64_t i = 0; i < residual_.width; ++i) squares += double{output[i]} * output[i];
+      words[norms_word_ + slot] = static_cast<float>(std::sqrt(squares));
+    }
+  }
+
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& slots_;  // [tokens, top_k * hidden]
@@ -71,6 +89,8 @@ class PlannedCombine final : public PlannedOp {
   const kernels::Weight* gate_ = nullptr;
   float multiplier_;
   bool adds_;
+  int32_t norms_word_ = -1;  // in a token's record; -1: nobody asks
+  int64_t token_words_ = 0;
 };
 
 std::unique_ptr<PlannedOp> plan_combine(PlanContext& context, const OpNode& node) {

@@ -171,6 +171,13 @@ std::optional<ResidualPart> CombineParameters::residual(const Graph& graph,
   return part(graph, node);
 }
 
+std::vector<RecordedWords> CombineParameters::recorded(const AuditLayout& layout,
+                                                       const OpNode& node) const {
+  const AuditLayout::Layer& layer = layer_of(layout, node);
+  if (layer.expert_norms < 0) return {};
+  return {{layer.expert_norms, layer.top_k}};
+}
+
 ResidualPart CombineParameters::part(const Graph& graph, const OpNode& node) const {
   ResidualPart part{Kind::kExpert};
   part.top_k = graph.width(node.inputs.at(0)) / graph.width(node.outputs.at(0));

@@ -248,6 +248,7 @@ struct CombineParameters final : OpParametersOf<CombineParameters> {
   std::optional<ResidualPart> residual(const Graph& graph, const OpNode& node) const override;
   /// What its sum is made of, wherever it goes.
   ResidualPart part(const Graph& graph, const OpNode& node) const;
+  std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
 };
 
 /// rows -> logits.

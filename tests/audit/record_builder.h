@@ -200,6 +200,10 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
         word(from.router_scores + slot, layer.selection.back().score);
         word(from.router_scores + from.top_k + slot, layer.selection.back().key);
       }
+      for (int32_t slot = 0; from.expert_norms >= 0 && slot < from.top_k; ++slot) {
+        layer.expert_norms.push_back(any_float(rng));
+        word(from.expert_norms + slot, layer.expert_norms.back());
+      }
       record.layers.push_back(layer);
     }
     for (const AuditLayout::HiddenState& from : layout.hidden_states) {

@@ -119,6 +119,11 @@ inline void expect_record(const TokenRecord& got, const TokenRecord& want, LogDe
       expect_same(layer.selection[slot].score, value(expected.selection[slot].score));
       expect_same(layer.selection[slot].key, value(expected.selection[slot].key));
     }
+    ASSERT_EQ(layer.expert_norms.size(), expected.expert_norms.size());
+    for (size_t slot = 0; slot < expected.expert_norms.size(); ++slot) {
+      const float norm = expected.expert_norms[slot];
+      expect_same(layer.expert_norms[slot], is_full ? norm : bfloat16(norm));
+    }
   }
   ASSERT_EQ(got.hidden_states.size(), is_full ? want.hidden_states.size() : 0);
   for (size_t i = 0; i < got.hidden_states.size(); ++i) {

@@ -50,6 +50,26 @@ class Selection(AuditCase):
                 self.succeed("audit", "diff", "run.vtr", "run.json")
                 self.replay("run.vtr")
 
+    def test_norms_of_experts(self):
+        self.run_model("glm4_moe", "run.vtr", "--expert-norms")
+        self.run_model("glm4_moe", "run.json", "--expert-norms")
+        self.run_model("glm4_moe", "plain.vtr")
+        log = self.succeed_json("audit", "export", "run.vtr", "--json")
+        written = json.loads((self.folder / "run.json").read_text())
+        sparse = {layer["layer"] for layer in log["audit"]["layers"] if layer["top_k"] > 0}
+        for record, full in zip(log["records"], written["records"], strict=True):
+            for layer, exact in zip(record["layers"], full["layers"], strict=True):
+                self.assertEqual("expert_norms" in layer, layer["layer"] in sparse)
+                for norm, value in zip(layer.get("expert_norms", []), exact.get("expert_norms", []),
+                                       strict=True):
+                    self.assertGreater(value, 0)
+                    self.assertAlmostEqual(norm / value, 1, delta=2 ** -8)
+        self.succeed("audit", "diff", "run.vtr", "plain.vtr")  # digests are the same
+        self.assertTrue(self.verify("run.vtr").startswith("complete"))
+        self.replay("run.vtr")
+        self.fail_with(2, ["--expert-norms", "counters"], "generate", "glm4_moe", "-p", "a",
+                       "--expert-norms", "--audit", "c.vtr", "--audit-level", "counters")
+
     def test_tables(self):
         try:
             import pyarrow.parquet
