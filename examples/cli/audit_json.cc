@@ -88,11 +88,8 @@ vitrine::LayerRecord json_layer(const json& from) {
       layer.selection.push_back({number(scores.at(slot)), number(keys.at(slot))});
     }
   }
-  if (from.contains("expert_norms")) {
-    const json& norms = from.at("expert_norms");
-    for (size_t slot = 0; slot < experts.size(); ++slot) {
-      layer.expert_norms.push_back(number(norms.at(slot)));
-    }
+  for (size_t slot = 0; from.contains("expert_norms") && slot < experts.size(); ++slot) {
+    layer.expert_norms.push_back(number(from.at("expert_norms").at(slot)));
   }
   if (from.contains("router_probs")) {
     for (const json& value : from.at("router_probs")) layer.router_probs.push_back(number(value));

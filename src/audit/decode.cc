@@ -95,15 +95,13 @@ void decode_layers(const AuditLayout& layout, uint64_t pass, Words words, TokenR
           words.real(from.router_scores + slot),
           words.real(from.router_scores + from.top_k + slot)};
     }
-    to.expert_norms.resize(from.expert_norms < 0 ? 0 : to.routes.size());
-    for (int32_t slot = 0; slot < static_cast<int32_t>(to.expert_norms.size()); ++slot) {
-      to.expert_norms[static_cast<size_t>(slot)] = words.real(from.expert_norms + slot);
-    }
-    to.router_probs.resize(from.router_probs < 0 ? 0 : static_cast<size_t>(from.num_experts));
-    if (!to.router_probs.empty()) {
-      std::memcpy(to.router_probs.data(), words.data + 4 * static_cast<size_t>(from.router_probs),
-                  4 * to.router_probs.size());
-    }
+    const auto take = [&](std::vector<float>& values, int32_t offset, size_t count) {
+      values.resize(offset < 0 ? 0 : count);
+      if (values.empty()) return;
+      std::memcpy(values.data(), words.data + 4 * static_cast<size_t>(offset), 4 * count);
+    };
+    take(to.expert_norms, from.expert_norms, to.routes.size());
+    take(to.router_probs, from.router_probs, static_cast<size_t>(from.num_experts));
   }
 }
 
