@@ -299,22 +299,17 @@ void check_layout(const AuditLayout& layout) {
       check_field("expert_weights", layer.expert_weights, layer.top_k, words);
       used_words += 2 * int64_t{layer.top_k};
     }
-    if (layer.router_scores >= 0) {
+    const auto check_of_experts = [&](const char* name, int32_t offset, int64_t count) {
+      if (offset < 0) return;
       if (layer.expert_ids < 0) {
-        bad_layout("layer " + std::to_string(layer.layer) +
-                   " has router_scores and no expert_ids, expected both");
+        bad_layout("layer " + std::to_string(layer.layer) + " has " + name +
+                   " and no expert_ids, expected both");
       }
-      check_field("router_scores", layer.router_scores, 2 * int64_t{layer.top_k}, words);
-      used_words += 2 * int64_t{layer.top_k};
-    }
-    if (layer.expert_norms >= 0) {
-      if (layer.expert_ids < 0) {
-        bad_layout("layer " + std::to_string(layer.layer) +
-                   " has expert_norms and no expert_ids, expected both");
-      }
-      check_field("expert_norms", layer.expert_norms, layer.top_k, words);
-      used_words += layer.top_k;
-    }
+      check_field(name, offset, count, words);
+      used_words += count;
+    };
+    check_of_experts("router_scores", layer.router_scores, 2 * int64_t{layer.top_k});
+    check_of_experts("expert_norms", layer.expert_norms, layer.top_k);
     if (layer.router_probs >= 0) {
       if (layer.num_experts < 1) {
         bad_layout("layer " + std::to_string(layer.layer) + " has router_probs of " +
