@@ -219,6 +219,8 @@ TEST(DecodePass, ImpossibleLayoutsAreRefused) {
     l.layers[1].router_scores = 0;
     l.layers[1].expert_ids = l.layers[1].expert_weights = -1;
   });
+  with([](AuditLayout& l) { l.layers[1].expert_norms = l.token_words - 1; });
+  with([](AuditLayout& l) { l.layers[1].expert_norms = std::numeric_limits<int32_t>::max(); });
   with([](AuditLayout& l) { l.top_ids = -1; });
   with([](AuditLayout& l) { l.top_logits = l.row_words - kAuditTopTokens + 1; });
   with([](AuditLayout& l) { l.logits_digest = l.row_words - 1; });
