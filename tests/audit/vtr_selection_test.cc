@@ -80,8 +80,7 @@ TEST_F(VtrSelection, NormsOfExpertsGoWithTheNorms) {
       expect_record(whole[i], expected[i], options.detail);
     }
     redact_vtr(at("run.vtr"), at("less.vtr"),
-               {{"norms"}, [](uint64_t, int64_t position) { return position < 10; }},
-               overwriting({}));
+               {{"norms"}, [](uint64_t, int64_t position) { return position < 10; }}, {}, true);
     const VtrReport report = verify_vtr(at("less.vtr"));
     EXPECT_EQ(report.seal, VtrReport::Seal::kComplete) << report.problem;
     const std::vector<TokenRecord> records = read_records(at("less.vtr"));
