@@ -11,12 +11,10 @@ namespace vitrine {
 
 namespace {
 
-class TextKeeper final : public Drafter, public core::ThreadBorrower {
+class TextKeeper : public Drafter {
  public:
   TextKeeper(std::unique_ptr<Drafter> drafter, int64_t max_tokens)
-      : drafter_(std::move(drafter)),
-        borrower_(dynamic_cast<core::ThreadBorrower*>(drafter_.get())),
-        max_tokens_(max_tokens) {}
+      : drafter_(std::move(drafter)), max_tokens_(max_tokens) {}
   TextKeeper(const TextKeeper&) = delete;
   TextKeeper& operator=(const TextKeeper&) = delete;
   ~TextKeeper() override {
@@ -29,9 +27,6 @@ class TextKeeper final : public Drafter, public core::ThreadBorrower {
   std::string_view name() const override { return drafter_->name(); }
   std::span<const int> feature_layers() const override { return drafter_->feature_layers(); }
   DraftMemory memory() const override { return drafter_->memory(); }
-  void lend(core::PieceThreads* threads) override {
-    if (borrower_ != nullptr) borrower_->lend(threads);
-  }
 
   DraftTextId start(const DraftText& about) override {
     if (is_followed_) return drafter_->start(about);  // beside the one that is kept
@@ -131,7 +126,6 @@ class TextKeeper final : public Drafter, public core::ThreadBorrower {
   }
 
   std::unique_ptr<Drafter> drafter_;
-  core::ThreadBorrower* borrower_;
   int64_t max_tokens_;
   std::string scope_;
   const std::atomic<bool>* cancelled_ = nullptr;  // that the drafter looks at while it computes
@@ -143,9 +137,25 @@ class TextKeeper final : public Drafter, public core::ThreadBorrower {
   bool is_broken_ = false;
 };
 
+// Of a drafter that borrows threads. Others are asked without: they may have engines that share
+// those threads, and use them while nobody else is inside.
+class LendingKeeper final : public TextKeeper, public core::ThreadBorrower {
+ public:
+  LendingKeeper(std::unique_ptr<Drafter> drafter, core::ThreadBorrower& borrower,
+                int64_t max_tokens)
+      : TextKeeper(std::move(drafter), max_tokens), borrower_(borrower) {}
+  void lend(core::PieceThreads* threads) override { borrower_.lend(threads); }
+
+ private:
+  core::ThreadBorrower& borrower_;
+};
+
 }  // namespace
 
 std::unique_ptr<Drafter> keep_text(std::unique_ptr<Drafter> drafter, int64_t max_tokens) {
+  if (auto* const borrower = dynamic_cast<core::ThreadBorrower*>(drafter.get())) {
+    return std::make_unique<LendingKeeper>(std::move(drafter), *borrower, max_tokens);
+  }
   return std::make_unique<TextKeeper>(std::move(drafter), max_tokens);
 }
 

@@ -247,8 +247,8 @@ TEST_F(VtrConstraint, GroupsThatTheHeadDoesNotAskForAreRefused) {
     EXPECT_THROW(with(GroupId::kLayerMarks, GroupKind::kRows, 25), Error);
     EXPECT_THROW(with(GroupId::kLayerMarks, GroupKind::kVariableRows, 0), Error);
     EXPECT_THROW(with(GroupId::kRouterProbs, GroupKind::kRows, 1), Error);
-    for (const GroupId id :
-         {GroupId::kConstraint, GroupId::kAttribution, GroupId::kFederation, GroupId::kSelection}) {
+    for (const GroupId id : {GroupId::kConstraint, GroupId::kAttribution, GroupId::kFederation,
+                             GroupId::kSelection, GroupId::kExpertNorms}) {
       EXPECT_THROW(with(id, GroupKind::kRows, 1), Error);
     }
     EXPECT_THROW(with(GroupId::kFailures, GroupKind::kWhole, 0), Error);

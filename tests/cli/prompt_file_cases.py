@@ -95,7 +95,7 @@ class PromptFiles(ChatCase):
         self.assertEqual([line["index"] for line in lines], list(range(len(TEXTS))))
         self.assertEqual(lines[:-1], whole[:-1])
         self.assertEqual((lines[-1]["reason"], lines[-1]["tokens"]), ("failed", []))
-        self.assertIn("NaN", lines[-1]["failure"])
+        self.assertIn("are not numbers", lines[-1]["failure"])
         self.assert_one_line(result.stderr, f"1 of {len(TEXTS)} answers failed")
 
     def test_stop_strings(self):
