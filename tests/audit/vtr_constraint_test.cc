@@ -19,7 +19,7 @@ ConstraintFailure some_failure(int i) {
   failure.allowed = 3 * i;
   failure.in_time = 2 * i;
   if (failure.kind == Kind::kError) failure.message = "too much \xF0\x9F work";
-  failure.state.num_bytes = 7 * i;
+  failure.state.num_bytes = int64_t{7} * i;
   failure.state.num_readings = i;
   for (int j = 0; j < std::min(i, 8); ++j)
     failure.state.readings.push_back("at '/a\"': " + std::to_string(j));
@@ -201,6 +201,7 @@ TEST_F(VtrConstraint, LongTextsAreCut) {
 
 TEST_F(VtrConstraint, DamagedFailuresAreRefused) {
   std::vector<ConstraintFailure> failures;
+  failures.reserve(9);
   for (int i = 0; i < 9; ++i) failures.push_back(some_failure(i));
   audit::Bytes bytes;
   audit::encode_failures(failures, bytes);

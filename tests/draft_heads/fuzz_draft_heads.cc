@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
           std::filesystem::remove_all(folder);
           std::filesystem::create_directories(folder);
           for (const auto& [name, content] : files) {
-            testing::write_bytes(folder + "/" + name, content);
+            testing::write_bytes(std::filesystem::path(folder) / name, content);
           }
           try {
             guess_with(*draft_heads::make_heads(kind, folder, state->folders.target()));
