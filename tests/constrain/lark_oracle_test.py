@@ -112,6 +112,9 @@ class Grammars(LinesTest):
             except TooSlow:
                 slow += 1
                 continue
+            except RuntimeError as error:  # a defect of Lark's own, as it says
+                self.assertIn("Please report this bug", str(error))
+                continue
             except lark.exceptions.LarkError as error:
                 # What Lark alone does not take: a terminal that is empty, a rule that is said twice.
                 self.assertRegex(str(error), "zero-width|defined twice|duplicate|twice", grammar)

@@ -307,7 +307,9 @@ class OracleTest(unittest.TestCase):
                 with self.subTest(model=name, fact=what), tempfile.TemporaryDirectory() as scratch:
                     folder = pathlib.Path(scratch, name)
                     write_mutant(ORACLES / name, folder, **change)
-                    found = vitrine_answer(folder, oracle["tokens"], "fused")
+                    # A mutant's config may have no use for some of the tensors.
+                    found = vitrine_answer(folder, oracle["tokens"], "fused",
+                                           options=["--lenient-weights"])
                     self.assertGreater(
                         worst_difference(oracle["logits_last"], found["logits_last"]),
                         10 * oracle["atol"])
