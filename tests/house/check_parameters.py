@@ -8,7 +8,8 @@ import argparse
 import pathlib
 import re
 import sys
-import tempfile
+
+from planted import self_test
 
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 # Whatever looks at an op's parameters.
@@ -74,19 +75,6 @@ PLANTED = {  # file, its text, what must be said (None: nothing)
 }
 
 
-def self_test():
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        for name, (text, _) in PLANTED.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-        problems, _ = check(root)
-    wrong = [f"planted in {name}, expected {expected}" for name, (_, expected) in PLANTED.items()
-             if (expected is None and any(p.startswith(name) for p in problems)) or
-             (expected is not None and not any(name in p and expected in p for p in problems))]
-    return wrong, len(PLANTED)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=pathlib.Path,
@@ -94,7 +82,7 @@ def main():
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
-        problems, count = self_test()
+        problems, count = self_test(PLANTED, lambda root: check(root)[0])
         print(f"{count} planted cases, {len(problems)} wrong")
     else:
         problems, count = check(arguments.root.resolve())

@@ -9,7 +9,8 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
+
+from planted import self_test
 
 MAX_BYTES = 56 * 2**20
 MAX_LINES = 500
@@ -83,19 +84,6 @@ PLANTED = {  # file, its text, what must be said (None: nothing)
 }
 
 
-def self_test():
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        for name, (text, _) in PLANTED.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-        problems, _, _ = check(root)
-    wrong = [f"planted in {name}, expected {expected}" for name, (_, expected) in PLANTED.items()
-             if (expected is None and any(p.startswith(name) for p in problems)) or
-             (expected is not None and not any(name in p and expected in p for p in problems))]
-    return wrong, len(PLANTED)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=pathlib.Path,
@@ -103,7 +91,7 @@ def main():
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
-        problems, count = self_test()
+        problems, count = self_test(PLANTED, lambda root: check(root)[0])
         print(f"{count} planted cases, {len(problems)} wrong")
     else:
         problems, num_bytes, num_files = check(arguments.root.resolve())
