@@ -146,9 +146,7 @@ class AnswerBatch {
       inputs.push_back(one->next_input(tokens - others, rows - others));
       const vitrine::StepInput& input = inputs.back();
       tokens -= std::ssize(input.tokens);
-      rows -= input.rows == vitrine::StepInput::Rows::kAll    ? std::ssize(input.tokens)
-              : input.rows == vitrine::StepInput::Rows::kLast ? 1 + input.num_drafts
-                                                              : 0;
+      rows -= vitrine::Stepper::row_count(input);
     }
     std::span<const vitrine::StepOutput> outputs;
     try {

@@ -74,7 +74,7 @@ std::unique_ptr<vitrine::Drafter> make_exit(const std::string& kind, vitrine::St
                   kind, kDraftModel));
 }
 
-// Of the CPU's fused kernels, which alone have threads of their own.
+// The CPU's fused kernels alone have threads of their own; null for others.
 std::shared_ptr<vitrine::engine::EngineThreads> threads_to_share(vitrine::Stepper& model) {
   vitrine::Engine* const engine = model.engine();
   const bool shares = engine != nullptr && engine->summary().kernels == "fused" &&

@@ -44,50 +44,36 @@ void append_token(JsonBuffer& out, int32_t token, PieceCache& pieces) {
   if (!pieces.empty()) out.raw(pieces.fields(token));
 }
 
+/// A key with its colon, and `append` of each value behind a comma but for the first.
+template <typename Values, typename Append>
+void list_field(JsonBuffer& out, std::string_view key_and_colon, const Values& values,
+                const Append& append) {
+  out.raw(key_and_colon);
+  out.raw('[');
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out.raw(',');
+    append(values[i]);
+  }
+  out.raw(']');
+}
+
 void append_layer(JsonBuffer& out, const LayerRecord& layer) {
+  const auto real = [&out](float value) { out.real(value); };
   integer_field(out, "{\"layer\":", layer.layer);
   out.raw(",\"residual_norm\":");
   out.real(layer.residual_norm);
-  out.raw(",\"experts\":[");
-  for (size_t slot = 0; slot < layer.routes.size(); ++slot) {
-    if (slot > 0) out.raw(',');
-    out.integer(layer.routes[slot].expert);
-  }
-  out.raw("],\"weights\":[");
-  for (size_t slot = 0; slot < layer.routes.size(); ++slot) {
-    if (slot > 0) out.raw(',');
-    out.real(layer.routes[slot].weight);
-  }
-  out.raw(']');
+  list_field(out, ",\"experts\":", layer.routes,
+             [&out](const RouteRecord& route) { out.integer(route.expert); });
+  list_field(out, ",\"weights\":", layer.routes,
+             [&out](const RouteRecord& route) { out.real(route.weight); });
   if (!layer.selection.empty()) {
-    out.raw(",\"scores\":[");
-    for (size_t slot = 0; slot < layer.selection.size(); ++slot) {
-      if (slot > 0) out.raw(',');
-      out.real(layer.selection[slot].score);
-    }
-    out.raw("],\"selection_keys\":[");
-    for (size_t slot = 0; slot < layer.selection.size(); ++slot) {
-      if (slot > 0) out.raw(',');
-      out.real(layer.selection[slot].key);
-    }
-    out.raw(']');
+    list_field(out, ",\"scores\":", layer.selection,
+               [&out](const SelectionRecord& of) { out.real(of.score); });
+    list_field(out, ",\"selection_keys\":", layer.selection,
+               [&out](const SelectionRecord& of) { out.real(of.key); });
   }
-  if (!layer.expert_norms.empty()) {
-    out.raw(",\"expert_norms\":[");
-    for (size_t slot = 0; slot < layer.expert_norms.size(); ++slot) {
-      if (slot > 0) out.raw(',');
-      out.real(layer.expert_norms[slot]);
-    }
-    out.raw(']');
-  }
-  if (!layer.router_probs.empty()) {
-    out.raw(",\"router_probs\":[");
-    for (size_t expert = 0; expert < layer.router_probs.size(); ++expert) {
-      if (expert > 0) out.raw(',');
-      out.real(layer.router_probs[expert]);
-    }
-    out.raw(']');
-  }
+  if (!layer.expert_norms.empty()) list_field(out, ",\"expert_norms\":", layer.expert_norms, real);
+  if (!layer.router_probs.empty()) list_field(out, ",\"router_probs\":", layer.router_probs, real);
   out.raw('}');
 }
 

@@ -108,10 +108,22 @@ void tell_sink(AuditSink* sink, const DraftedPass& drafts) {
   call_sink("on_drafts", drafts.sequence, [&] { sink->on_drafts(drafts); });
 }
 
-void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns) {
+void tell_fork_of_part(AuditSink* sink, uint64_t sequence, uint64_t source, int64_t whole,
+                       int64_t length) {
+  tell_sink(sink, AuditEvent{AuditEvent::Kind::kForked, sequence, source, whole, 0});
+  if (length == whole) return;
+  tell_sink(sink, AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, length, whole});
+}
+
+void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns, uint64_t& blamed) {
   // Written blind: since the step began its line has left the caches.
   std::memcpy(record + offsetof(AuditPassHeader, step_ns), &step_ns, sizeof(step_ns));
-  sink.commit();
+  try {
+    sink.commit();
+  } catch (...) {
+    blamed = sink.failed_sequence();
+    throw;
+  }
 }
 
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options) {

@@ -17,14 +17,19 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
 /// Bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 
-/// The step is over.
-void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns);
+/// Completes a step's record. Where the sink throws, `blamed` becomes the sequence that it could
+/// not keep the record of (AuditSink::failed_sequence).
+void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns, uint64_t& blamed);
 
 /// What happened to a sequence, to an attempt at an answer or to guesses; null: no one listens. A
 /// sink that throws must not keep a sequence from being given back, so that becomes a warning.
 void tell_sink(AuditSink* sink, const AuditEvent& event);
 void tell_sink(AuditSink* sink, const ConstraintFailure& failure);
 void tell_sink(AuditSink* sink, const DraftedPass& drafts);
+/// Tells of a sequence or prefix that begins with `length` of its source's `whole` positions: a
+/// fork has all of them, and then it is cut.
+void tell_fork_of_part(AuditSink* sink, uint64_t sequence, uint64_t source, int64_t whole,
+                       int64_t length);
 
 /// A token that the host chose, in place of the head's: into the words of a pass of `rows` rows,
 /// its logit too where `records` says that the row's record is among them.

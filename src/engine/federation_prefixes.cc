@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a federation: beginnings of sequences that outlive them, and what a step would take.
+// A federation keeps beginnings of sequences that outlive them, and says what a step would take.
 #include <algorithm>
 #include <string>
 
@@ -7,23 +7,6 @@
 #include "engine/federation_impl.h"
 
 namespace vitrine {
-
-namespace {
-
-void tell_sink_of(AuditSink* sink, AuditEvent::Kind kind, uint64_t sequence, uint64_t source,
-                  int64_t length, int64_t before) {
-  engine::tell_sink(sink, AuditEvent{kind, sequence, source, length, before});
-}
-
-// A fork has all of its source; then it is cut.
-void tell_sink_of_part(AuditSink* sink, uint64_t sequence, uint64_t source, int64_t whole,
-                       int64_t length) {
-  tell_sink_of(sink, AuditEvent::Kind::kForked, sequence, source, whole, 0);
-  if (length == whole) return;
-  tell_sink_of(sink, AuditEvent::Kind::kTruncated, sequence, 0, length, whole);
-}
-
-}  // namespace
 
 const Federation::Impl::Prefix& Federation::Impl::find_prefix(PrefixId prefix) const {
   const auto found = prefixes.find(prefix);
@@ -58,7 +41,8 @@ void Federation::keep(SequenceId sequence, int64_t count) {
   member.length = member.step_begin + count;
   member.history.resize(static_cast<size_t>(member.length));
   if (member.length == before) return;
-  tell_sink_of(impl.sink, AuditEvent::Kind::kTruncated, sequence, 0, member.length, before);
+  engine::tell_sink(impl.sink,
+                    AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, member.length, before});
 }
 
 PrefixId Federation::retain(SequenceId sequence, int64_t length) {
@@ -79,7 +63,7 @@ PrefixId Federation::retain(SequenceId sequence, int64_t length) {
   }
   const PrefixId name = impl.next_sequence++;
   impl.prefixes.emplace(name, std::move(prefix));
-  tell_sink_of_part(impl.sink, name, sequence, member.length, length);
+  engine::tell_fork_of_part(impl.sink, name, sequence, member.length, length);
   return name;
 }
 
@@ -108,7 +92,7 @@ SequenceId Federation::attach(PrefixId prefix, int64_t length) {
   }
   const SequenceId sequence = impl.next_sequence++;
   impl.sequences.emplace(sequence, std::move(member));
-  tell_sink_of_part(impl.sink, sequence, prefix, whole, length);
+  engine::tell_fork_of_part(impl.sink, sequence, prefix, whole, length);
   return sequence;
 }
 
@@ -141,7 +125,7 @@ void Federation::release_prefix(PrefixId prefix) {
     impl.engine_of(source).release_prefix(found.parts[source]);
   }
   impl.prefixes.erase(prefix);
-  tell_sink_of(impl.sink, AuditEvent::Kind::kReleased, prefix, 0, length, 0);
+  engine::tell_sink(impl.sink, AuditEvent{AuditEvent::Kind::kReleased, prefix, 0, length, 0});
 }
 
 void Federation::preempt(SequenceId sequence) {

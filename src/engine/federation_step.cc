@@ -272,12 +272,7 @@ void Federation::Impl::record() {
       row_sampler->record_forced(layout, input_of(i), id, words);
     }
   }
-  try {
-    engine::commit_record(*sink, out, step_ns);
-  } catch (...) {
-    blamed = sink->failed_sequence();
-    throw;
-  }
+  engine::commit_record(*sink, out, step_ns, blamed);
 }
 
 }  // namespace vitrine

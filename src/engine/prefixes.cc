@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of an engine: beginnings of sequences that outlive them, and drafts that are kept in part.
+// An engine's part in beginnings of sequences that outlive them, and in drafts that are kept in
+// part.
 #include <algorithm>
 
 #include "engine/audit_layout.h"
@@ -7,41 +8,29 @@
 
 namespace vitrine {
 
-namespace {
-
-void tell(AuditSink* sink, AuditEvent::Kind kind, uint64_t sequence, uint64_t source,
-          int64_t length, int64_t before) {
-  engine::tell_sink(sink, AuditEvent{kind, sequence, source, length, before});
-}
-
-// A fork has all of its source; then it is cut.
-void tell_part(AuditSink* sink, uint64_t sequence, uint64_t source, int64_t whole, int64_t length) {
-  tell(sink, AuditEvent::Kind::kForked, sequence, source, whole, 0);
-  if (length < whole) tell(sink, AuditEvent::Kind::kTruncated, sequence, 0, length, whole);
-}
-
-}  // namespace
-
 void Engine::keep(SequenceId sequence, int64_t count) {
   const engine::Occupied occupied(impl_->occupant);
   const int64_t before = impl_->pool().get(sequence).length;
   impl_->runner.keep(sequence, count);
   const int64_t length = impl_->pool().get(sequence).length;
   if (length == before) return;
-  tell(impl_->sink(), AuditEvent::Kind::kTruncated, sequence, 0, length, before);
+  engine::tell_sink(impl_->sink(),
+                    AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, length, before});
 }
 
 PrefixId Engine::retain(SequenceId sequence, int64_t length) {
   const engine::Occupied occupied(impl_->occupant);
   const PrefixId prefix = impl_->pool().retain(sequence, length);
-  tell_part(impl_->sink(), prefix, sequence, impl_->pool().get(sequence).length, length);
+  engine::tell_fork_of_part(impl_->sink(), prefix, sequence, impl_->pool().get(sequence).length,
+                            length);
   return prefix;
 }
 
 SequenceId Engine::attach(PrefixId prefix, int64_t length) {
   const engine::Occupied occupied(impl_->occupant);
   const SequenceId sequence = impl_->pool().attach(prefix, length);
-  tell_part(impl_->sink(), sequence, prefix, impl_->pool().prefix(prefix).length, length);
+  engine::tell_fork_of_part(impl_->sink(), sequence, prefix, impl_->pool().prefix(prefix).length,
+                            length);
   return sequence;
 }
 
@@ -68,7 +57,7 @@ void Engine::release_prefix(PrefixId prefix) {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kWaits);
   const int64_t length = impl_->pool().prefix(prefix).length;
   impl_->pool().release_prefix(prefix);
-  tell(impl_->sink(), AuditEvent::Kind::kReleased, prefix, 0, length, 0);
+  engine::tell_sink(impl_->sink(), AuditEvent{AuditEvent::Kind::kReleased, prefix, 0, length, 0});
 }
 
 }  // namespace vitrine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a step: who chooses the token of each row, and what is recorded of that.
+// A step finds out who chooses the token of each row, and records that.
 #include <cstring>
 
 #include "engine/audit_layout.h"

@@ -275,12 +275,7 @@ void StepRunner::run_from_rows() {
   }
   settle_trees();
   if (records() && record_ != nullptr) {
-    try {
-      commit_record(*sink_, record_, clock_.nanoseconds());
-    } catch (...) {
-      blamed_ = sink_->failed_sequence();
-      throw;
-    }
+    commit_record(*sink_, record_, clock_.nanoseconds(), blamed_);
   }
   ++passes_;
 }

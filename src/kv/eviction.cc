@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of the block pool: who gives up windows and earlier states where a sequence that runs finds none
-// free. What is given up can be computed again.
+// The block pool finds who gives up windows and earlier states where a sequence that runs finds
+// none free. What is given up can be computed again.
 #include <algorithm>
 
 #include "kv/block_pool.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of loaded weights: matrices whose numbers become others between two steps.
+// Loaded matrices get other numbers between two steps.
 #include <cstring>
 
 #include "core/half_float.h"

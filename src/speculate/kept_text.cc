@@ -137,8 +137,8 @@ class TextKeeper : public Drafter {
   bool is_broken_ = false;
 };
 
-// Of a drafter that borrows threads. Others are asked without: they may have engines that share
-// those threads, and use them while nobody else is inside.
+// Keeps the text of a drafter that borrows threads. Others are asked without: they may have engines
+// that share those threads, and use them while nobody else is inside.
 class LendingKeeper final : public TextKeeper, public core::ThreadBorrower {
  public:
   LendingKeeper(std::unique_ptr<Drafter> drafter, core::ThreadBorrower& borrower,
