@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/executor.h"
+#include "engine/run/executor.h"
 
 namespace vitrine::backend_cuda {
 

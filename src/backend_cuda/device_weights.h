@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend_cuda/device_runtime.h"
-#include "engine/device_model.h"
+#include "engine/run/device_model.h"
 #include "kernels/cuda/embed/embed.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/linear_float.h"

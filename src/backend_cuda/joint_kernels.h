@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend_cuda/device_runtime.h"
-#include "engine/device_joint.h"
+#include "engine/run/device_joint.h"
 #include "kernels/cuda/federation/joint.h"
 #include "kernels/cuda/head/head.h"
 #include "kernels/cuda/sample/sample.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend_cuda/joint_kernels.h"
-#include "engine/device_model.h"
+#include "engine/run/device_model.h"
 
 namespace vitrine::backend_cuda {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend_cuda/plan_builder.h"
-#include "engine/device_joint.h"
+#include "engine/run/device_joint.h"
 
 namespace vitrine::backend_cuda {
 

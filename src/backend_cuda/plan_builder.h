@@ -12,7 +12,7 @@
 
 #include "backend_cuda/device_weights.h"
 #include "backend_cuda/step_memory.h"
-#include "engine/device_model.h"
+#include "engine/run/device_model.h"
 #include "kernels/cuda/combine/combine.h"
 #include "kernels/cuda/kv/kv_cache.h"
 #include "kernels/cuda/linear/activation_rows.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "engine/best_rate.h"
+#include "engine/run/best_rate.h"
 #include "kernels/cuda/memory/read.h"
 
 namespace vitrine::backend_cuda {

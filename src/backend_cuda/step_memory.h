@@ -13,7 +13,7 @@
 
 #include "backend_cuda/device_runtime.h"
 #include "backend_cuda/joint_kernels.h"
-#include "engine/device_model.h"
+#include "engine/run/device_model.h"
 #include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/kv/rope_kv.h"
 #include "kernels/cuda/sample/sample.h"

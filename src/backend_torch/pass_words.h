@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/executor.h"
+#include "engine/run/executor.h"
 #include "ops/attribution.h"
 
 namespace vitrine::backend_torch {

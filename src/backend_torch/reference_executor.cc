@@ -16,8 +16,8 @@
 #include "backend_torch/torch_errors.h"
 #include "backend_torch/torch_op.h"
 #include "backend_torch/upload.h"
-#include "engine/adapter_groups.h"
 #include "engine/reference_backend.h"
+#include "engine/run/adapter_groups.h"
 #include "ops/decoder_ops.h"
 #include "vitrine/torch.h"
 

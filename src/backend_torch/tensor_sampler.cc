@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend_torch/upload.h"
-#include "engine/executor.h"
+#include "engine/run/executor.h"
 
 namespace vitrine::backend_torch {
 namespace {

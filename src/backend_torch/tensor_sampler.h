@@ -13,7 +13,7 @@ namespace vitrine::backend_torch {
 
 /// What was chosen for one row, on the logits' device.
 struct TensorChoice {
-  at::Tensor id;     // [1] int64; below 0: why there is none (engine/executor.h)
+  at::Tensor id;     // [1] int64; below 0: why there is none (engine/run/executor.h)
   at::Tensor facts;  // [engine::kChoiceFacts] float32
 };
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/shared_library.h"
-#include "engine/device_model.h"
+#include "engine/run/device_model.h"
 
 namespace vitrine::engine {
 

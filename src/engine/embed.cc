@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/generation_sequence.h"
+#include "engine/generate/generation_sequence.h"
 #include "vitrine/engine.h"
 
 namespace vitrine {

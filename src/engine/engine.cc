@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vitrine/engine.h"
 
-#include "engine/audit_layout.h"
 #include "engine/engine_impl.h"
 #include "engine/model_checks.h"
-#include "engine/step_fit.h"
+#include "engine/run/audit_layout.h"
+#include "engine/run/step_fit.h"
 
 namespace vitrine {
 

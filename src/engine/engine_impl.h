@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "engine/lone_failures.h"
+#include "engine/generate/step_thread_lender.h"
 #include "engine/occupant.h"
-#include "engine/step_runner.h"
-#include "engine/step_thread_lender.h"
-#include "engine/worker_pool.h"
+#include "engine/run/lone_failures.h"
+#include "engine/run/step_runner.h"
+#include "engine/run/worker_pool.h"
 
 namespace vitrine {
 

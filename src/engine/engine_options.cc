@@ -7,10 +7,10 @@
 #include <string>
 #include <thread>
 
-#include "engine/engine_threads.h"
-#include "engine/features.h"
-#include "engine/kv_budget.h"
-#include "engine/kv_choice.h"
+#include "engine/run/engine_threads.h"
+#include "engine/run/features.h"
+#include "engine/run/kv_budget.h"
+#include "engine/run/kv_choice.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "engine/engine_options.h"
-#include "engine/executor.h"
-#include "engine/kv_budget.h"
+#include "engine/run/executor.h"
+#include "engine/run/kv_budget.h"
 #include "model/architecture.h"
 
 namespace vitrine {

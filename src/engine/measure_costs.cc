@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/generation_sequence.h"
+#include "engine/generate/generation_sequence.h"
 #include "vitrine/engine.h"
 
 namespace vitrine {

@@ -5,10 +5,10 @@
 #include <charconv>
 #include <set>
 
-#include "engine/draft_trees.h"
-#include "engine/forced_routes.h"
-#include "engine/kv_choice.h"
-#include "engine/step_fit.h"
+#include "engine/run/draft_trees.h"
+#include "engine/run/forced_routes.h"
+#include "engine/run/kv_choice.h"
+#include "engine/run/step_fit.h"
 #include "model/stored_matrix.h"
 
 namespace vitrine::engine {

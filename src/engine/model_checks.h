@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "engine/row_sampler.h"
+#include "engine/run/row_sampler.h"
 #include "kv/block_pool.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"

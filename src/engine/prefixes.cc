@@ -3,8 +3,8 @@
 // part.
 #include <algorithm>
 
-#include "engine/audit_layout.h"
 #include "engine/engine_impl.h"
+#include "engine/run/audit_layout.h"
 
 namespace vitrine {
 

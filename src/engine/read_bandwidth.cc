@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/cancel_watch.h"
-#include "engine/best_rate.h"
+#include "engine/run/best_rate.h"
 
 namespace vitrine::engine {
 

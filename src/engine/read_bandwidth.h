@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "engine/worker_pool.h"
+#include "engine/run/worker_pool.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace vitrine::engine {

@@ -8,7 +8,7 @@
 
 #include "core/shared_library.h"
 #include "engine/device_backend.h"
-#include "engine/kv_choice.h"
+#include "engine/run/kv_choice.h"
 
 namespace vitrine::engine {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/executor.h"
+#include "engine/run/executor.h"
 #include "model/float_weights.h"
 
 namespace vitrine::engine {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/generation_sequence.h"
+#include "engine/generate/generation_sequence.h"
 #include "vitrine/quality.h"
 
 namespace vitrine::quality {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "backend_cuda/fused_model.h"
-#include "engine/audit_layout.h"
-#include "engine/device_executor.h"
 #include "engine/engine_options.h"
+#include "engine/run/audit_layout.h"
+#include "engine/run/device_executor.h"
 #include "model/architecture.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/support/float_bits.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choices in the step's graph, on the emulator or a GPU, against the host's sampler over the CPU's
 // logits.
-#include "engine/device_joint.h"
+#include "engine/run/device_joint.h"
 #include "kernels/cuda/sample/sample.h"
 #include "tests/cuda/executor_fixture.h"
 

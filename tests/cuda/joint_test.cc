@@ -44,8 +44,8 @@ CombinerSpec combiner(Kind kind, size_t specialists, int64_t hidden, Random& ran
   return spec;
 }
 
-/// What the federation's threads make of one row (src/engine/federation_combine.cc), and the
-/// account of one token.
+/// What the federation's threads make of one row (src/engine/federate/federation_combine.cc), and
+/// the account of one token.
 struct HostJoint {
   std::vector<float> joint;
   std::vector<double> log_sum_exps;

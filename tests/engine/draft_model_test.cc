@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include "vitrine/drafters.h"
 
-#include "engine/draft_spelling.h"
+#include "engine/draft/draft_spelling.h"
 #include "tests/engine/cancelled_drafter.h"
 #include "tests/engine/model_fixture.h"
 

@@ -5,7 +5,7 @@
 
 #include <climits>
 
-#include "engine/step_runner.h"
+#include "engine/run/step_runner.h"
 #include "tests/engine/cancelled_drafter.h"
 
 namespace vitrine::testing {

@@ -13,7 +13,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "engine/step_runner.h"
+#include "engine/run/step_runner.h"
 #include "vitrine/drafters.h"
 
 namespace {

@@ -2,7 +2,7 @@
 // Records of an engine that is a part of a federation.
 #include <cmath>
 
-#include "engine/step_runner.h"
+#include "engine/run/step_runner.h"
 #include "tests/engine/audit_passes.h"
 
 namespace vitrine::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What libtorch throws leaves the reference path as an Error, whatever the engine calls.
 #include "backend_torch/torch_errors.h"
-#include "engine/step_runner.h"
+#include "engine/run/step_runner.h"
 #include "tests/engine/edited_model.h"
 #include "tests/ops/planted_architecture.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clock of steps against steady_clock.
-#include "engine/step_clock.h"
+#include "engine/run/step_clock.h"
 
 #include <gtest/gtest.h>
 

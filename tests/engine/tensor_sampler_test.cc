@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "src/engine/executor.h"
+#include "src/engine/run/executor.h"
 #include "tests/sample/random_pipelines.h"
 
 namespace vitrine::backend_torch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's threads and memory. Free of libtorch, so that it also runs under ThreadSanitizer.
-#include "engine/worker_pool.h"
+#include "engine/run/worker_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine/plan_arena.h"
+#include "engine/run/plan_arena.h"
 
 namespace vitrine::engine {
 namespace {

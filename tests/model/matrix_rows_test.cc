@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "engine/plan_arena.h"
+#include "engine/run/plan_arena.h"
 #include "model/weights.h"
 #include "ops/products.h"
 #include "tests/engine/engine_fixture.h"

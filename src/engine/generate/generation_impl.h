@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// One answer that is being made: what stands between its steps.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/generate/constraint_guide.h"
+#include "engine/generate/generation_sequence.h"
+#include "engine/generate/jump_forward.h"
+#include "engine/generate/speculation.h"
+#include "vitrine/audit_sink.h"
+#include "vitrine/engine.h"
+
+namespace vitrine {
+
+// Between two steps it stands in one stretch of tokens that are known and have to be computed: the
+// prompt, or what was chosen last with what a constraint forces behind it. At the end of a stretch
+// stands a choice, or the end of an attempt.
+struct Generation::Impl {
+  using GenerationClock = std::chrono::steady_clock;
+  Impl(Stepper& stepper, std::span<const int32_t> prompt, const GenerateOptions& options,
+       std::function<bool(const TokenEvent&)> on_token);
+  StepInput next_input(int64_t most_tokens, int64_t most_rows);
+  void accept(std::span<const StepOutput> outputs);
+  void cancel();
+  // Runs what follows the constraint, and records where that stood when it threw. It has finished
+  // then, as where anything else is thrown.
+  template <typename Work>
+  void telling_errors(Work&& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      abandon();
+      if (!guide_ || guide_->problem().empty()) throw;
+      throw Error(error.kind(), error.what() + tell_error());
+    } catch (...) {
+      abandon();
+      if (guide_ && !guide_->problem().empty()) tell_error();
+      throw;
+    }
+  }
+
+  void begin_constraint();
+  void begin_speculation();
+  /// Whether the next pass is of one token and chooses what follows.
+  bool may_draft() const;
+  /// Guesses that leave room for a token behind them.
+  int64_t most_drafts() const;
+  void ask();
+  /// How many guesses the next pass wants that nobody was asked for.
+  int32_t wanted() const;
+  void add_drafts(int64_t most);
+  /// Where the next token of the answer stands.
+  int64_t position() const;
+  /// Takes back what a pass computed behind the end, and tells of it. The last token is not
+  /// computed.
+  void cut_behind_end();
+  /// It goes no further, whatever it came to.
+  void abandon();
+  // The prompt; its last token goes with those that are forced behind it.
+  void begin();
+  // What is pending. `chooses`: a token follows; else the last one stays to be computed.
+  void feed(bool chooses);
+  void end_stretch();
+  /// Whether the host goes on behind so many tokens of the prompt.
+  bool tell_progress(int64_t done);
+  /// Makes room in a full context for the token that was chosen: that and what goes on before it
+  /// are the stretch that comes.
+  void shift();
+  // The token that was chosen: false where the attempt ends with it, or with what is forced behind.
+  bool take_choice();
+  void end_attempt();
+  // From the prompt's last token again, with other random numbers. False where it is over at once.
+  bool begin_attempt();
+  void finish();
+  /// Records where the constraint stood when an attempt ended.
+  void tell(ConstraintFailure::Kind kind, int32_t refused = -1);
+  /// The same of what the constraint threw; returns where that was, to stand behind a message.
+  std::string tell_error();
+  /// Makes the next token's mask. False where the answer ends here; result_.reason says why.
+  bool is_led_on();
+  // Forced tokens' rows are recorded where someone wants them.
+  bool wants_forced_rows() const;
+  /// False where the answer ended with a guess that was right.
+  bool take_outputs(std::span<const StepOutput> outputs);
+  void find_path(std::span<const StepOutput> outputs);
+  /// Throws what its input met, where it failed alone.
+  void check_failures();
+  /// What a sink is to be told of the guesses that find_path() looked at.
+  void note_drafts();
+  void tell_drafts();
+  void observe();
+  void add_choice(const StepOutput& output);
+  void add_forced(std::span<const StepOutput> outputs);
+  /// Of a token that is not computed yet, and what the constraint forces behind it: takes that in,
+  /// until pending_ holds all of it. False where the answer ends there.
+  bool jump();
+  /// The same behind the prompt.
+  bool begin_jump();
+  bool is_end(int32_t token) const;
+  /// Adds a token to the answer. False where that ends.
+  bool take(int32_t token, bool is_complete, bool is_refused = false);
+  /// Whether the answer does not stand and there is an attempt left.
+  bool should_retry();
+  struct Stretch {
+    std::span<const int32_t> tokens;
+    size_t done = 0;       // so many have been computed
+    int32_t next = -1;     // the token that follows the last one, where it is known
+    bool chooses = false;  // the last one's row chooses what follows
+    bool is_prompt = true;
+  };
+  Stepper& stepper_;
+  const std::vector<int32_t> prompt_;
+  const GenerateOptions options_;
+  std::function<bool(const TokenEvent&)> on_token_;
+  engine::GenerationSequence sequence_;
+  int64_t held_, room_ = 0;
+  int64_t dropped_ = 0;           // by shifts of the context
+  std::vector<int32_t> pending_;  // not computed yet: a token, and what is forced behind it
+  SamplerPipeline sampler_;
+  StepInput input_;
+  int64_t input_begin_ = 0;   // where its tokens stand
+  std::vector<size_t> path_;  // of a pass that chose: outputs that count
+  DraftedPass drafted_;       // that a sink is to be told of; without tokens: nothing
+  Stretch stretch_;
+  std::optional<engine::ConstraintGuide> guide_;
+  std::optional<engine::JumpForward> jump_;
+  std::optional<engine::Speculation> speculation_;
+  int32_t attempt_ = 0, unmasked_attempts_ = 0, next_ = -1;
+  bool is_masked_ = true;  // until a deadlock
+  bool is_split_ = false;  // the prompt's last token is pending
+  bool goes_on_ = false;   // a choice stands at the end of the stretch, or of the one behind it
+  bool chooses_ = false;   // the input that was given last ends with a choice
+  bool has_prefilled_ = false, is_finished_ = false;
+  GenerationClock::time_point start_ = GenerationClock::now();
+  GenerateResult result_;
+};
+
+}  // namespace vitrine

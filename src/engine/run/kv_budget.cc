@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/run/kv_budget.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "engine/engine_options.h"
+#include "engine/run/kv_choice.h"
+#include "kv/state_pool.h"
+#include "model/architecture.h"
+#include "model/decoder.h"
+#include "ops/decoder_ops.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+constexpr int64_t kFurtherStates = kv::StateCheckpoints::kMost;
+
+// Of one position and kv head, key and value.
+int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
+                       const ModelConfig& config, int64_t layer) {
+  const int64_t key = config.layer_head_dim(layer);
+  const int64_t value = config.is_latent() ? config.stored_value_width() : key;
+  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
+    return codec.key_bytes(key) + (value > 0 ? codec.value_bytes(value) : 0);
+  }
+  const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
+  const int64_t scales = type == DType::kI16 ? 2 * sizeof(float) : 0;  // of a key and a value
+  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales;
+}
+
+}  // namespace
+
+uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
+  const auto block_length = static_cast<uint64_t>(
+      options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length);
+  const auto heads = static_cast<uint64_t>(config.layer_kv_heads(layer));
+  auto bytes =
+      static_cast<uint64_t>(position_bytes(kv_codec(options, layer), options, config, layer));
+  if (__builtin_mul_overflow(bytes, heads, &bytes) ||
+      __builtin_mul_overflow(bytes, block_length, &bytes)) {
+    return kNoAddress;
+  }
+  return bytes;
+}
+
+namespace {
+
+// Of one block in the layers that see all positions, and in those within a window.
+struct BlockBytes {
+  uint64_t full = 0, windowed = 0;
+  uint64_t sum() const { return full + windowed; }
+};
+
+BlockBytes block_bytes(const EngineOptions& options, const ModelConfig& config,
+                       std::span<const int64_t> windows) {
+  BlockBytes bytes;
+  uint64_t all = 0;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.kv_source(layer) != layer || config.is_linear_layer(layer)) continue;  // none kept
+    const uint64_t of_layer = layer_block_bytes(options, config, layer);
+    if (of_layer == kNoAddress || __builtin_add_overflow(all, of_layer, &all)) {
+      throw Error(ErrorKind::kOutOfMemory,
+                  "a KV block of this model has more bytes than an address reaches; expected "
+                  "another config");
+    }
+    const bool is_windowed = !windows.empty() && windows[static_cast<size_t>(layer)] > 0;
+    (is_windowed ? bytes.windowed : bytes.full) += of_layer;
+  }
+  return bytes;
+}
+
+uint64_t blocks_of_context(const EngineOptions& options) {
+  return static_cast<uint64_t>((int64_t{options.max_context} + options.kv_block_size - 1) /
+                               options.kv_block_size);
+}
+
+// By layer: how many positions those who read its keys and values see at most; 0: all. Empty where
+// all blocks stay: not on the CPU's fused kernels, or beside states, which have checkpoints of
+// their own.
+std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Graph& graph) {
+  const bool is_fused_cpu = options.device.kind == DeviceKind::kCpu && runs_fused(options);
+  if (!is_fused_cpu || graph.has_state()) return {};
+  constexpr int64_t kUnread = -1;
+  std::vector<int64_t> windows(static_cast<size_t>(graph.num_layers), kUnread);
+  for (const ops::OpNode& node : graph.nodes) {
+    const auto* attention = node.find<ops::AttentionParameters>();
+    if (attention == nullptr) continue;
+    int64_t& window = windows[static_cast<size_t>(graph.kv_shape(node.layer).source)];
+    if (window != 0) window = attention->window == 0 ? 0 : std::max(window, attention->window);
+  }
+  for (int64_t& window : windows) window = std::max<int64_t>(window, 0);
+  if (std::ranges::none_of(windows, [](int64_t window) { return window > 0; })) return {};
+  return windows;
+}
+
+constexpr uint64_t kMostBlocks = std::numeric_limits<int32_t>::max();
+
+// What a budget is divided among.
+struct Kinds {
+  std::vector<int64_t> windows;  // by layer, as layer_windows() has them
+  BlockBytes bytes;
+  kv::PoolSizes sizes;  // but for the blocks
+  uint64_t all = 0;     // blocks that hold max_context of each of max_sequences
+  uint64_t enough = 0;  // that layers within a window have use for; more are prefixes'
+};
+
+Kinds find_kinds(const EngineOptions& options, const ModelConfig& config, const ops::Graph& graph) {
+  Kinds kinds;
+  kinds.windows = layer_windows(options, graph);
+  kinds.bytes = block_bytes(options, config, kinds.windows);
+  kinds.sizes = {0,
+                 options.kv_block_size,
+                 options.max_context,
+                 options.max_sequences,
+                 config.num_layers,
+                 num_states(options, config)};
+  kinds.sizes.max_step_tokens = options.max_step_tokens;
+  const auto sequences = static_cast<uint64_t>(options.max_sequences);
+  kinds.all = std::min(blocks_of_context(options) * sequences, kMostBlocks);
+  if (kinds.windows.empty()) return kinds;
+  kinds.sizes.window =
+      std::min<int64_t>(std::ranges::max(kinds.windows), std::numeric_limits<int32_t>::max());
+  kinds.enough = static_cast<uint64_t>(kv::enough_window_blocks(kinds.sizes));
+  return kinds;
+}
+
+// Of what is left of kv_bytes beside states. Layers within a window have as many blocks as their
+// sequences need, the others the rest. Where these would have no more than that, or no layer sees
+// all positions and the pool holds them, every layer has the same and keeps them.
+KvBlocks divide(uint64_t budget, const Kinds& kinds) {
+  const BlockBytes& bytes = kinds.bytes;
+  const uint64_t alike = std::min(budget / bytes.sum(), kMostBlocks);
+  KvBlocks found{static_cast<int64_t>(alike)};
+  if (kinds.windows.empty()) return found;
+  uint64_t full = 0, windowed = alike;
+  if (bytes.full == 0) {
+    // One sequence at a time goes on whatever its length.
+    const kv::PoolSizes& sizes = kinds.sizes;
+    const int64_t least = kv::most_window_blocks(1, sizes.window, sizes.block_size) +
+                          kv::step_window_blocks(sizes.max_step_tokens, sizes.block_size);
+    if (alike >= kinds.all || alike < static_cast<uint64_t>(least)) return found;
+  } else {
+    if (budget / bytes.windowed < kinds.enough) return found;
+    const uint64_t left = budget - kinds.enough * bytes.windowed;
+    full = std::min(left / bytes.full, kMostBlocks);
+    windowed = kinds.enough;
+    if (full <= kinds.enough) return found;
+    if (full > kinds.all) {  // prefixes have the rest, of both
+      const uint64_t more = (left - kinds.all * bytes.full) / bytes.sum();
+      full = std::min(kinds.all + more, kMostBlocks);
+      windowed = std::min(kinds.enough + more, kMostBlocks);
+    }
+  }
+  found = {static_cast<int64_t>(full), static_cast<int64_t>(windowed), kinds.sizes.window};
+  for (const int64_t window : kinds.windows) found.is_windowed.push_back(window > 0);
+  return found;
+}
+
+uint64_t bytes_beside_states(const EngineOptions& options, const ModelConfig& config) {
+  const uint64_t states = state_bytes(options, config);
+  return options.kv_bytes > states ? options.kv_bytes - states : 0;
+}
+
+}  // namespace
+
+uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config) {
+  return block_bytes(options, config, {}).sum();
+}
+
+int64_t num_states(const EngineOptions& options, const ModelConfig& config) {
+  if (config.linear_layers.empty()) return 0;
+  if (options.max_states > 0) return options.max_states;
+  return 2 * int64_t{options.max_sequences} + kFurtherStates;
+}
+
+uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config) {
+  if (config.linear_layers.empty()) return 0;
+  const auto layers = static_cast<uint64_t>(std::ranges::count(config.linear_layers, true));
+  const auto floats = static_cast<uint64_t>(model::state_floats(config));
+  return static_cast<uint64_t>(num_states(options, config)) * layers * floats * sizeof(float);
+}
+
+void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const ops::Graph& graph) {
+  const Kinds kinds = find_kinds(options, config, graph);
+  const BlockBytes& bytes = kinds.bytes;
+  const uint64_t states = state_bytes(options, config);
+  const auto require_address = [](bool reaches) {
+    if (reaches) return;
+    throw Error(ErrorKind::kOutOfMemory,
+                "the KV pool would have more bytes than an address reaches; lower max_context or "
+                "max_sequences, or give kv_bytes");
+  };
+  if (options.kv_bytes == 0) {
+    uint64_t windowed = 0;
+    require_address(
+        !__builtin_mul_overflow(kinds.all, bytes.full, &options.kv_bytes) &&
+        !__builtin_mul_overflow(std::min(kinds.all, kinds.enough), bytes.windowed, &windowed) &&
+        !__builtin_add_overflow(options.kv_bytes, windowed, &options.kv_bytes) &&
+        !__builtin_add_overflow(options.kv_bytes, states, &options.kv_bytes));
+  }
+  const KvBlocks blocks = divide(bytes_beside_states(options, config), kinds);
+  const uint64_t per_sequence = blocks_of_context(options);
+  if (blocks.full + blocks.windowed == 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "engine option 'kv_bytes' is " + std::to_string(options.kv_bytes) +
+                    "; expected at least " + std::to_string(states + bytes.sum()) +
+                    (states > 0 ? ", the states and one block of " : ", one block of ") +
+                    std::to_string(options.kv_block_size) + " positions, or " +
+                    std::to_string(states + per_sequence * bytes.sum()) + " for a whole context");
+  }
+  const auto full = static_cast<uint64_t>(blocks.full);
+  options.kv_bytes =
+      states + (blocks.windowed == 0
+                    ? full * bytes.sum()
+                    : full * bytes.full + static_cast<uint64_t>(blocks.windowed) * bytes.windowed);
+  require_address(options.kv_bytes <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  if (full > 0 && full < per_sequence) {
+    options.max_context = static_cast<int>(blocks.full) * options.kv_block_size;
+  }
+}
+
+KvBlocks find_kv_blocks(const EngineOptions& options, const ModelConfig& config,
+                        const ops::Graph& graph) {
+  return divide(bytes_beside_states(options, config), find_kinds(options, config, graph));
+}
+
+kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config,
+                         const KvBlocks& blocks) {
+  return {blocks.full,           options.kv_block_size, options.max_context,
+          options.max_sequences, config.num_layers,     num_states(options, config),
+          blocks.window,         blocks.windowed,       options.max_step_tokens};
+}
+
+kv::PoolSizes no_pool(const EngineOptions& options) {
+  return {.block_size = options.kv_block_size};
+}
+
+void add_context(const EngineOptions& options, const ModelConfig& config, const KvBlocks& blocks,
+                 ModelSummary& summary) {
+  summary.table_bytes += kv::BlockPool::bytes_of(pool_sizes(options, config, blocks));
+  if (options.kernels != KernelPath::kReference) return;
+  // The reference has made a block and a state for its first pass, which stand beside the pool.
+  const uint64_t block = kv_block_bytes(options, config);
+  const uint64_t state = summary.kv_bytes - block;  // less than the fused kernels keep
+  summary.kv_bytes += static_cast<uint64_t>(blocks.full) * block +
+                      static_cast<uint64_t>(num_states(options, config)) * state;
+}
+
+std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
+                                     std::span<const ModelConfig> configs) {
+  std::vector<uint64_t> parts;
+  std::vector<uint64_t> states;
+  for (const ModelConfig& config : configs) {
+    parts.push_back(kv_block_bytes(options, config));
+    states.push_back(state_bytes(options, config));
+  }
+  const uint64_t blocks = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+  const uint64_t all = std::accumulate(states.begin(), states.end(), blocks);
+  if (options.kv_bytes > 0 && options.kv_bytes < all) {
+    throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_bytes' is " +
+                                                 std::to_string(options.kv_bytes) +
+                                                 "; expected at least " + std::to_string(all) +
+                                                 ", one block of each specialist");
+  }
+  if (options.kv_bytes == 0) return std::vector<uint64_t>(parts.size(), 0);
+  const uint64_t count = (options.kv_bytes - (all - blocks)) / blocks;
+  for (size_t i = 0; i < parts.size(); ++i) parts[i] = parts[i] * count + states[i];
+  return parts;
+}
+
+}  // namespace vitrine::engine
