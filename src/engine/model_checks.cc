@@ -110,6 +110,15 @@ void describe_model(const ModelConfig& config, const EngineOptions& options,
   }
 }
 
+void require_token_ids(std::span<const int32_t> ids, int64_t vocab_size) {
+  for (int32_t id : ids) {
+    if (id >= 0 && id < vocab_size) continue;
+    throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
+                                                 " is out of range; expected 0 to " +
+                                                 std::to_string(vocab_size - 1));
+  }
+}
+
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size) {
   const int64_t count =
@@ -125,13 +134,7 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
                     " tokens and brings " + std::to_string(count) + ", but the context holds " +
                     std::to_string(max_context) + "; shorten the input or raise max_context");
   }
-  for (int32_t id : input.tokens) {
-    if (id < 0 || id >= vocab_size) {
-      throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
-                                                   " is out of range; expected 0 to " +
-                                                   std::to_string(vocab_size - 1));
-    }
-  }
+  require_token_ids(input.tokens, vocab_size);
   if (input.next_token < -1 || input.next_token >= vocab_size) {
     throw Error(ErrorKind::kInvalidArgument, "next_token " + std::to_string(input.next_token) +
                                                  " is out of range; expected 0 to " +

@@ -28,6 +28,9 @@ void require_adapter(int adapter, int count);
 /// What config and options, in which nothing is left open, say of a model.
 void describe_model(const ModelConfig& config, const EngineOptions& options, ModelSummary& summary);
 
+/// Throws kInvalidArgument for an id that the vocabulary does not have.
+void require_token_ids(std::span<const int32_t> ids, int64_t vocab_size);
+
 /// The tokens that a sequence with `past` others brings. Throws kInvalidArgument.
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/generate/generation_checks.h"
 
+#include "engine/model_checks.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {
@@ -18,6 +19,7 @@ void check_generation(const Stepper& stepper, std::span<const int32_t> prompt, i
         "chooses no tokens; expected it without that option");
   }
   if (prompt.empty()) refuse("the prompt has no token; expected at least one");
+  require_token_ids(prompt, stepper.summary().vocab_size);
   if (prompt_length > context - held) {
     refuse("the prompt has " + std::to_string(prompt_length) + " tokens" +
            (held > 0 ? " behind the " + std::to_string(held) + " of its sequence" : "") +

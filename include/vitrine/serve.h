@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `serve`: many requests at once on one model, in the host's process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/chat_output.h"
+#include "vitrine/chat_tools.h"
+#include "vitrine/generate.h"
+#include "vitrine/model.h"
+
+namespace vitrine {
+
+/// What a request's answer is held to. At most one of the kinds.
+struct ServeConstraint {
+  /// What `text` is.
+  enum class Kind : uint8_t { kNone, kJson, kJsonSchema, kRegex, kChoices, kGrammar, kTags, kOwn };
+  Kind kind = Kind::kNone;           ///< nothing, unless it says so
+  std::string text = {};             ///< the schema, pattern, grammar (GBNF or Lark) or tags
+  std::vector<std::string> choices;  ///< of kChoices
+  SchemaOptions schema = {};         ///< how a schema is read
+  /// Makes a host's own constraint, of kOwn, on a thread that prepares requests.
+  std::function<std::unique_ptr<Constraint>(const TokenTable&)> make = {};
+};
+
+/// One request. It has messages, a text or tokens, and exactly one of these.
+struct ServeRequest {
+  std::vector<ChatMessage> messages = {};  ///< a conversation, which the chat template writes
+  std::string text = {};                   ///< a prompt as it stands
+  std::vector<int32_t> tokens = {};        ///< a prompt's ids
+  ChatOptions chat = {};                   ///< how the template is filled in; tools among it
+  ToolChoice tool_choice = {};             ///< whether the answer calls a tool of `chat.tools_json`
+  SamplerOptions sampler = {};             ///< how each token is chosen
+  uint32_t branch = 0;                     ///< SampleContext::branch: several answers to one prompt
+  int max_new_tokens = 256;                ///< at most
+  std::vector<std::string> stop = {};      ///< texts that end the answer and are left out of it
+  std::vector<int32_t> stop_token_ids = {};  ///< ids that end it as the model's own do
+  bool ignore_end_of_text = false;           ///< an end-of-text token does not end it
+  /// Each token is told with its log-probability and those of so many others; -1: without. Needs
+  /// EngineOptions::keep_logits.
+  int logprobs = -1;
+  ServeConstraint constraint = {};  ///< what the answer is held to
+  int priority = 0;                 ///< by the policy "priority" the lowest goes first
+  /// Whose request this is: for fair shares, and to keep prefixes of different tenants apart.
+  std::string tenant = {};
+  std::string adapter = {};  ///< one of EngineOptions::adapters by its folder's name; empty: none
+  /// Whose records go to this sink alone (not owned; it stays until the request has ended). The
+  /// whole prompt is computed then, since an account has to hold all of it.
+  AuditSink* audit = nullptr;
+  bool use_cache = true;  ///< the prompt may begin with what was computed before
+};
+
+/// How long a request took, in seconds, and what it took.
+struct ServeCounts {
+  int64_t prompt_tokens = 0;       ///< the prompt's length
+  int64_t cached_tokens = 0;       ///< of these, that an earlier request had computed
+  int64_t new_tokens = 0;          ///< that were generated
+  int64_t preemptions = 0;         ///< how often its keys and values were given up for others
+  double prepare_seconds = 0;      ///< that its prompt and its constraint took to make
+  double queue_seconds = 0;        ///< that it waited, ready, for a place
+  double first_token_seconds = 0;  ///< from submit() to the first token
+  double total_seconds = 0;        ///< from submit() to the end
+  double longest_gap_seconds = 0;  ///< between two of its tokens
+};
+
+/// What became known of an answer.
+struct ServeEvent {
+  /// What it is.
+  enum class Kind : uint8_t {
+    kToken,    ///< a token, and the text that became certain with it
+    kRestart,  ///< the answer begins anew (GenerateOptions' retries): all before is void
+    kFinish,   ///< the answer's end, the last event
+  };
+  Kind kind = Kind::kToken;                    ///< what it is
+  int32_t token = -1;                          ///< its id
+  std::string text = {};                       ///< that became certain; of kFinish, the rest
+  std::vector<ChatDelta> deltas = {};          ///< the same by its parts, of a conversation
+  std::optional<TokenLogprobs> logprobs = {};  ///< the token's, where they were asked for
+  StopReason reason = StopReason::kLength;     ///< of kFinish
+  bool is_stop_string = false;                 ///< of kFinish: a text of ServeRequest::stop did it
+  std::optional<Error> error = {};             ///< of kFinish: why it failed
+  ServeCounts counts = {};                     ///< of kFinish
+  std::shared_ptr<const ChatAnswer> answer = {};  ///< of kFinish: the parts of a conversation's
+};
+
+namespace serve {
+class ServerLoop;
+struct RequestState;
+}  // namespace serve
+
+/// A request that was submitted. Copies are the same request; the last one that goes cancels it.
+/// Thread-safe, but events are for one reader.
+class VITRINE_API ServedRequest {
+ public:
+  /// Waits for the next event; nothing behind the last one.
+  std::optional<ServeEvent> next();
+  /// Does the same, and gives up at `deadline`: nothing then, too.
+  std::optional<ServeEvent> next_until(std::chrono::steady_clock::time_point deadline);
+  /// Ends the answer soon, with StopReason::kCancelled.
+  void cancel();
+  /// Whether the last event has been read.
+  bool is_finished() const;
+  /// Names the request within its server.
+  uint64_t id() const;
+
+  /// Reads events one after another.
+  class Iterator {
+   public:
+    using value_type = ServeEvent;
+    using difference_type = std::ptrdiff_t;
+    using iterator_category = std::input_iterator_tag;
+    /// Stands behind the last event.
+    Iterator() = default;
+    /// Waits for the first event.
+    explicit Iterator(ServedRequest& request) : request_(&request) { ++*this; }
+    const ServeEvent& operator*() const { return *event_; }
+    const ServeEvent* operator->() const { return &*event_; }
+    /// Waits for the next event.
+    Iterator& operator++() {
+      event_ = request_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    /// Whether both stand behind the last event, or neither does.
+    bool operator==(const Iterator& other) const {
+      return event_.has_value() == other.event_.has_value();
+    }
+
+   private:
+    ServedRequest* request_ = nullptr;
+    std::optional<ServeEvent> event_;
+  };
+  /// Waits for the first event.
+  Iterator begin() { return Iterator(*this); }
+  /// Stands behind the last event.
+  Iterator end() { return {}; }
+
+ private:
+  friend class Server;
+  explicit ServedRequest(std::shared_ptr<serve::RequestState> state);
+  struct Handle;
+  std::shared_ptr<Handle> handle_;
+};
+
+/// How a server decides.
+struct ServerOptions {
+  /// Who goes next of those that wait: "hrrn" (highest response ratio: a wait in relation to the
+  /// tokens that have to be computed), "fcfs" (first come, first served), "priority", "fair" (the
+  /// tenant that had least). See serve_policy_names().
+  std::string policy = "hrrn";
+  /// Who has waited so long goes before all that came later, whatever the policy says, so nobody
+  /// waits longer than this beyond what "fcfs" would make them wait. Seconds, above 0.
+  double max_wait_seconds = 30;
+  /// The gap between two tokens of anybody's answer that prompts of others may cause, in seconds:
+  /// their chunks shrink until a step takes no longer. At least a step without prompts. 0: twice
+  /// that.
+  double step_seconds = 0;
+  /// Requests that wait at most; more are refused (kOutOfMemory).
+  int max_waiting = 1024;
+  /// Requests that are answered at once; 0: EngineOptions::max_sequences.
+  int max_running = 0;
+  /// Events of a request that nobody has read: it is left out of the steps while it has so many.
+  int max_unread_events = 4096;
+  bool cache_prefixes = true;  ///< computed beginnings stay for later requests
+  /// Prefixes of different tenants are shared: who measures time can learn what others asked.
+  bool share_between_tenants = false;
+  /// Compiled grammars that are kept, in bytes, all tenants together.
+  size_t grammar_bytes = size_t{256} << 20;
+  /// Guesses text ahead for each answer ("ngram", "suffix"; empty: nobody), where the step has room
+  /// for more tokens at little cost.
+  std::string drafter = {};
+  /// Where records of requests without a sink of their own go (not owned; null: nowhere).
+  AuditSink* audit = nullptr;
+};
+
+/// The names of policies, ascending.
+VITRINE_API std::vector<std::string> serve_policy_names();
+
+/// Numbers of one kind: how many, their sum and largest, and how many were below which limit.
+struct ServeHistogram {
+  /// Upper ends of the ranges, in seconds; above the last one there is a further range.
+  static constexpr double kLimits[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                       0.5,   1,      2.5,   5,    10,    30,   60};
+  uint64_t counts[std::size(kLimits) + 1] = {};  ///< by range
+  uint64_t count = 0;                            ///< of all
+  double sum = 0;                                ///< of all
+  double largest = 0;                            ///< of all
+  /// Counts one more.
+  VITRINE_API void add(double value);
+};
+
+/// What a server has done so far, and how it stands.
+struct ServerTelemetry {
+  uint64_t submitted = 0;               ///< requests
+  uint64_t finished = 0;                ///< of these, with an answer
+  uint64_t failed = 0;                  ///< of these, with an error
+  uint64_t cancelled = 0;               ///< of these, given up by their host
+  uint64_t refused = 0;                 ///< that were not taken in
+  int64_t waiting = 0;                  ///< now
+  int64_t running = 0;                  ///< now
+  ServeHistogram first_token_seconds;   ///< from submit()
+  ServeHistogram gap_seconds;           ///< between two tokens of an answer
+  ServeHistogram queue_seconds;         ///< ready, without a place
+  ServeHistogram step_seconds;          ///< of a step
+  uint64_t steps = 0;                   ///< that were run
+  uint64_t prompt_tokens = 0;           ///< of requests that began
+  uint64_t cached_tokens = 0;           ///< of these, found in the cache
+  uint64_t computed_prompt_tokens = 0;  ///< that steps computed of prompts
+  uint64_t new_tokens = 0;              ///< generated
+  uint64_t preemptions = 0;             ///< answers whose keys and values were given up
+  uint64_t paused_readers = 0;          ///< times that an answer waited for its reader
+  uint64_t evicted_prefixes = 0;        ///< that gave way to others
+  uint64_t evicted_tokens = 0;          ///< of these
+  double evicted_age_seconds = 0;       ///< since they were last used, all together
+  int64_t kept_prefixes = 0;            ///< now
+  int64_t free_blocks = 0;              ///< of keys and values, now
+  int64_t num_blocks = 0;               ///< of them all
+  double scheduler_seconds = 0;         ///< processor time within scheduler and prefix tree
+  double engine_seconds = 0;            ///< within steps
+};
+
+/// Gives a model's options what serving needs: room for so many answers at once, and a row of
+/// logits for each. What is set already stays.
+VITRINE_API void prepare_for_serving(ModelOptions& options, int max_running);
+
+/// Answers many requests at once on one model: continuous batching with chunked prompts, prefixes
+/// that are computed once, and preemption. None of it changes a bit of anybody's answer on the
+/// fused path (ModelSummary::invariant).
+///
+///     ModelOptions model;
+///     prepare_for_serving(model, 16);
+///     Server server(Model::open(path, model));
+///     ServedRequest request = server.submit({.messages = {{"user", "What is an expert?"}}});
+///     for (const ServeEvent& event : request) std::fputs(event.text.c_str(), stdout);
+///
+/// A thread of its own steps, another one renders prompts and compiles constraints. Thread-safe.
+class VITRINE_API Server {
+ public:
+  /// Throws kInvalidArgument for options out of range, and what AuditSink::open throws.
+  explicit Server(Model model, const ServerOptions& options = {});
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  /// Cancels what is not finished and waits for the step under way.
+  ~Server();
+
+  /// Takes a request in; what is wrong with it its last event tells. Throws kInvalidArgument where
+  /// it has no prompt or more than one, kOutOfMemory where max_waiting wait already.
+  ServedRequest submit(ServeRequest request);
+  /// The model, for what only reads (Model's docstring says what that is).
+  const Model& model() const;
+  /// The options, with what stands for defaults.
+  const ServerOptions& options() const;
+  /// What it has done so far.
+  ServerTelemetry telemetry() const;
+  /// Gives up all prefixes that no answer uses.
+  void clear_cache();
+
+ private:
+  std::unique_ptr<serve::ServerLoop> loop_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request as the scheduler has it: ids, options, and who is told.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "vitrine/generate.h"
+
+namespace vitrine::serve {
+
+/// How a job ended.
+struct JobEnd {
+  GenerateResult result;       ///< what was made until then
+  std::optional<Error> error;  ///< why it failed
+};
+
+/// Everything that one answer needs, owned by it but for the sink.
+struct Job {
+  std::vector<int32_t> prompt;             ///< at least one id
+  GenerateOptions options = {};            ///< its pointers point into this job
+  std::unique_ptr<Constraint> constraint;  ///< null: none
+  std::unique_ptr<Drafter> drafter;        ///< null: nobody guesses
+  int adapter = -1;                        ///< -1: none
+  int priority = 0;                        ///< ServeRequest::priority
+  std::string tenant;                      ///< ServeRequest::tenant
+  std::string cache_scope;                 ///< whom it shares prefixes with
+  bool use_cache = true;                   ///< it may begin with a kept prefix, and leave some
+  AuditSink* audit = nullptr;              ///< who gets its records alone
+  double ready = 0;                        ///< when it began to wait, by the scheduler's clock
+  int64_t preemptions = 0;                 ///< so far
+  int64_t cached_tokens = 0;               ///< of its prompt, that it began with
+  const std::atomic<bool>* cancelled = nullptr;          ///< raised by the host; null: never
+  std::function<bool()> is_paused = {};                  ///< its reader is behind; empty: never
+  std::function<void()> on_begin = {};                   ///< it has a place
+  std::function<bool(const TokenEvent&)> on_token = {};  ///< false ends it
+  std::function<void(JobEnd)> on_end = {};               ///< called once
+
+  bool is_cancelled() const { return cancelled != nullptr && cancelled->load(); }
+  bool computes_whole_prompt() const { return audit != nullptr || options.prompt_logprobs; }
+};
+
+}  // namespace vitrine::serve

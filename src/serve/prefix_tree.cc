@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/prefix_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace vitrine::serve {
+
+struct PrefixTree::Node {
+  Node* parent = nullptr;
+  std::vector<int32_t> edge;                          // tokens from the parent's end to this one's
+  int64_t end = 0;                                    // tokens from the root
+  std::map<int32_t, std::unique_ptr<Node>> children;  // by their first token
+  PrefixId prefix = 0;                                // of `end` tokens; 0 for the root alone
+  int32_t holders = 0;
+  int64_t uses = 0;
+  double last_use = 0;
+  double rank = 0;
+
+  bool is_free_leaf() const { return parent != nullptr && children.empty() && holders == 0; }
+};
+
+/// Where tokens lead: a node, and how many tokens are known, which may end within its edge.
+struct PrefixTree::Place {
+  Node* node = nullptr;
+  int64_t known = 0;
+};
+
+PrefixTree::PrefixTree(Stepper& stepper, int64_t block_size)
+    : stepper_(stepper), block_size_(block_size), has_states_(stepper.traits().keeps_states) {}
+
+PrefixTree::~PrefixTree() {
+  for (auto& [key, root] : roots_) release_all(stepper_, *root);
+}
+
+void PrefixTree::release_all(Stepper& stepper, Node& node) {
+  for (auto& [token, child] : node.children) release_all(stepper, *child);
+  if (node.prefix != 0) stepper.release_prefix(node.prefix);
+}
+
+PrefixTree::Place PrefixTree::descend(const PrefixKey& key, std::span<const int32_t> tokens) const {
+  const auto root = roots_.find(key);
+  if (root == roots_.end()) return {};
+  Place place{root->second.get(), 0};
+  while (place.known < std::ssize(tokens)) {
+    const auto rest = tokens.subspan(static_cast<size_t>(place.known));
+    const auto child = place.node->children.find(rest.front());
+    if (child == place.node->children.end()) break;
+    place.node = child->second.get();
+    const std::vector<int32_t>& edge = place.node->edge;
+    const auto parted = std::ranges::mismatch(edge, rest);
+    place.known += parted.in1 - edge.begin();
+    if (parted.in1 != edge.end()) break;
+  }
+  return place;
+}
+
+PrefixTree::Match PrefixTree::find(const PrefixKey& key, std::span<const int32_t> tokens) const {
+  const Place place = descend(key, tokens);
+  Match best;
+  if (place.node == nullptr || place.known == 0) return best;
+  best.common = place.known;
+  // The node itself reaches as far as the tokens do, or further; those above it are shorter, but
+  // may have a state where it has none.
+  for (Node* node = place.node; node->parent != nullptr; node = node->parent) {
+    const int64_t length = std::min(node->end, place.known);
+    if (length <= best.length) break;
+    const int64_t resumed = stepper_.resumed_length(node->prefix, length);
+    if (resumed > best.length) best = {node->prefix, resumed, place.known, node};
+  }
+  // Where the text goes on, a longer one may have kept a state or a window between.
+  for (const auto& [token, child] : place.node->children) {
+    if (best.length >= place.known) break;
+    const int64_t resumed = stepper_.resumed_length(child->prefix, place.known);
+    if (resumed > best.length) best = {child->prefix, resumed, place.known, child.get()};
+  }
+  return best;
+}
+
+void PrefixTree::rank(Node* node) const {
+  const auto tokens = static_cast<double>(std::ssize(node->edge));
+  const int64_t first = (node->end - std::ssize(node->edge)) / block_size_;
+  const int64_t blocks = (node->end + block_size_ - 1) / block_size_ - first;
+  node->rank = age_ + static_cast<double>(node->uses + 1) * tokens /
+                          static_cast<double>(std::max<int64_t>(blocks, 1) * block_size_);
+}
+
+void PrefixTree::keep(Node* node, PrefixId prefix) {
+  if (node->prefix != 0) stepper_.release_prefix(node->prefix);
+  num_prefixes_ += node->prefix == 0 ? 1 : 0;
+  node->prefix = prefix;
+}
+
+// A node that ends at `at` comes between this one and its parent.
+PrefixTree::Node* PrefixTree::split(Node* node, int64_t at) {
+  // A prefix of its own, so that it stays when those behind it go.
+  const SequenceId sequence = stepper_.attach(node->prefix, at);
+  PrefixId prefix = 0;
+  try {
+    prefix = stepper_.retain(sequence, at);
+  } catch (...) {
+    stepper_.release(sequence);
+    throw;
+  }
+  stepper_.release(sequence);
+  auto upper = std::make_unique<Node>();
+  Node* const made = upper.get();
+  const auto cut = std::ssize(node->edge) - (node->end - at);
+  upper->parent = node->parent;
+  upper->edge.assign(node->edge.begin(), node->edge.begin() + cut);
+  upper->end = at;
+  upper->uses = node->uses;
+  upper->last_use = node->last_use;
+  std::unique_ptr<Node>& slot = node->parent->children.at(node->edge.front());
+  std::unique_ptr<Node> lower = std::exchange(slot, std::move(upper));
+  lower->edge.erase(lower->edge.begin(), lower->edge.begin() + cut);
+  lower->parent = made;
+  made->children.emplace(lower->edge.front(), std::move(lower));
+  keep(made, prefix);
+  rank(made);
+  return made;
+}
+
+PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, int64_t length,
+                                     double now) {
+  if (length <= 0) return nullptr;
+  const auto tokens = stepper_.tokens(sequence).first(static_cast<size_t>(length));
+  std::unique_ptr<Node>& root = roots_[key];
+  if (root == nullptr) root = std::make_unique<Node>();
+  const Place place = descend(key, tokens);
+  Node* node = place.node;
+  if (place.known < node->end) node = split(node, place.known);
+  if (node->end < length) {
+    auto leaf = std::make_unique<Node>();
+    leaf->parent = node;
+    leaf->edge.assign(tokens.begin() + node->end, tokens.end());
+    leaf->end = length;
+    keep(leaf.get(), stepper_.retain(sequence, length));
+    std::unique_ptr<Node>& slot = node->children[leaf->edge.front()];
+    slot = std::move(leaf);
+    node = slot.get();
+  } else if (has_states_ &&
+             stepper_.resumed_length(node->prefix, length) < length) {  // this one has its state
+    keep(node, stepper_.retain(sequence, length));
+  }
+  node->last_use = now;
+  rank(node);
+  hold(node);
+  return node;
+}
+
+void PrefixTree::use(Node* node, double now) {
+  hold(node);
+  for (Node* each = node; each->parent != nullptr; each = each->parent) {
+    ++each->uses;
+    each->last_use = now;
+    rank(each);
+  }
+}
+
+void PrefixTree::hold(Node* node) { ++node->holders; }
+
+void PrefixTree::drop(Node* node) {
+  if (node != nullptr) --node->holders;
+}
+
+void PrefixTree::collect(const Node& node, std::vector<Node*>& leaves) {
+  for (const auto& [token, child] : node.children) {
+    if (child->is_free_leaf()) leaves.push_back(child.get());
+    collect(*child, leaves);
+  }
+}
+
+void PrefixTree::remove(Node* leaf) {
+  Node* const parent = leaf->parent;
+  stepper_.release_prefix(leaf->prefix);
+  --num_prefixes_;
+  parent->children.erase(leaf->edge.front());
+}
+
+PrefixTree::Evicted PrefixTree::evict(double now) {
+  std::vector<Node*> leaves;
+  for (const auto& [key, root] : roots_) collect(*root, leaves);
+  if (leaves.empty()) return {};
+  Node* const least = *std::ranges::min_element(
+      leaves, {}, [](const Node* node) { return std::pair(node->rank, node->last_use); });
+  const Evicted evicted{std::ssize(least->edge), now - least->last_use};
+  age_ = std::max(age_, least->rank);
+  remove(least);
+  std::erase_if(roots_, [](const auto& entry) { return entry.second->children.empty(); });
+  return evicted;
+}
+
+void PrefixTree::clear() {
+  while (evict(0).tokens > 0) {
+  }
+}
+
+}  // namespace vitrine::serve

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A radix tree over the beginnings whose keys and values an engine keeps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/step.h"
+
+namespace vitrine::serve {
+
+/// What prefixes are kept apart by.
+struct PrefixKey {
+  int adapter = -1;    ///< which their keys and values were made with
+  std::string tenant;  ///< whose they are; empty where tenants share
+  auto operator<=>(const PrefixKey&) const = default;
+};
+
+/// Nodes end where a prefix of the engine ends or where texts part; an edge has the tokens from its
+/// parent on. What is evicted is decided here alone, by Greedy-Dual-Size-Frequency (Cherkasova,
+/// HPL-98-69): a leaf's rank is the tree's age when it was last used plus, times its uses, the
+/// tokens that it saves over those that its blocks could hold. So leaves go before parents, partly
+/// filled blocks before full ones, and what was used often stays longer than what was used once.
+/// Not thread-safe.
+class PrefixTree {
+ public:
+  struct Node;
+
+  /// `stepper` keeps the prefixes. `block_size`: positions of its blocks.
+  PrefixTree(Stepper& stepper, int64_t block_size);
+  /// Releases all prefixes.
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  /// Where tokens were found.
+  struct Match {
+    PrefixId prefix = 0;   ///< that begins with them; 0: nothing was found
+    int64_t length = 0;    ///< of the tokens, that can be gone on from at once
+    int64_t common = 0;    ///< of the tokens, that the tree knows; more where states are missing
+    Node* node = nullptr;  ///< that holds the prefix
+  };
+  /// Finds the longest beginning of the tokens that can be gone on from. Changes nothing.
+  Match find(const PrefixKey& key, std::span<const int32_t> tokens) const;
+
+  /// Keeps the first `length` tokens of a sequence, which are all computed. Returns the node, which
+  /// is held (drop() it); null where `length` is 0.
+  Node* insert(const PrefixKey& key, SequenceId sequence, int64_t length, double now);
+  /// Somebody goes on from a node: it counts as used, and stays until drop().
+  void use(Node* node, double now);
+  /// Holds a node without using it.
+  static void hold(Node* node);
+  /// Ends a use or a hold. Null is let pass.
+  static void drop(Node* node);
+
+  /// What gave way.
+  struct Evicted {
+    int64_t tokens = 0;  ///< of the leaf alone; 0: nothing could
+    double age = 0;      ///< seconds since it was last used
+  };
+  /// Releases the leaf that is missed least, of those that nobody holds.
+  Evicted evict(double now);
+  /// Releases all that nobody holds.
+  void clear();
+
+  int64_t num_prefixes() const { return num_prefixes_; }  ///< that are kept
+
+ private:
+  struct Place;
+  Place descend(const PrefixKey& key, std::span<const int32_t> tokens) const;
+  Node* split(Node* node, int64_t at);
+  void keep(Node* node, PrefixId prefix);
+  void remove(Node* leaf);
+  void rank(Node* node) const;
+  static void collect(const Node& node, std::vector<Node*>& leaves);
+  static void release_all(Stepper& stepper, Node& node);
+
+  Stepper& stepper_;
+  int64_t block_size_;
+  bool has_states_;
+  double age_ = 0;  // of Greedy-Dual: the rank of what was evicted last
+  int64_t num_prefixes_ = 0;
+  std::map<PrefixKey, std::unique_ptr<Node>> roots_;
+};
+
+}  // namespace vitrine::serve

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a job of a request: its prompt's ids, what its answer is held to, how that is read.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "serve/job.h"
+#include "serve/request_state.h"
+#include "vitrine/model.h"
+#include "vitrine/serve.h"
+
+namespace vitrine::serve {
+
+/// Works beside the steps: it only reads the model. One thread at a time.
+class RequestPreparer {
+ public:
+  /// `model` must stay.
+  RequestPreparer(const Model& model, const ServerOptions& options);
+
+  /// Fills in the state's form and reader. Throws what is wrong with the request: what
+  /// ChatTemplate::render, Tokenizer::encode and Grammar's makers throw, and kInvalidArgument.
+  std::unique_ptr<Job> prepare(RequestState& state);
+
+ private:
+  std::string write_prompt(const ServeRequest& request) const;
+  void hold_answer(const ServeRequest& request, const std::string& prompt, Job& job);
+  std::optional<Grammar> compile(const ServeRequest& request, const std::string& prompt);
+  int adapter_index(const std::string& name) const;
+  GrammarCache& grammars_of(const std::string& tenant);
+  const TokenTable& table();
+
+  const Model& model_;
+  const ServerOptions& options_;
+  std::optional<TokenTable> table_;
+  std::map<std::string, std::unique_ptr<GrammarCache>> grammars_;  // by tenant
+};
+
+}  // namespace vitrine::serve

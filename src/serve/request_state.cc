@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/request_state.h"
+
+#include <algorithm>
+
+namespace vitrine {
+
+namespace serve {
+
+namespace {
+
+double seconds_between(RequestState::Clock::time_point from, RequestState::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+std::optional<ServeEvent> RequestState::next(std::optional<Clock::time_point> deadline) {
+  std::unique_lock lock(mutex_);
+  const auto has_news = [this] { return !events_.empty() || is_read_; };
+  if (deadline) {
+    if (!changed_.wait_until(lock, *deadline, has_news)) return std::nullopt;
+  } else {
+    changed_.wait(lock, has_news);
+  }
+  if (events_.empty()) return std::nullopt;
+  ServeEvent event = std::move(events_.front());
+  events_.pop_front();
+  is_read_ = event.kind == ServeEvent::Kind::kFinish;
+  const bool catches_up = events_.size() + 1 == most_unread;
+  lock.unlock();
+  if (catches_up && wake) wake();
+  return event;
+}
+
+void RequestState::cancel() {
+  if (!cancelled.exchange(true) && wake) wake();
+}
+
+bool RequestState::is_finished() const {
+  const std::lock_guard lock(mutex_);
+  return is_read_;
+}
+
+void RequestState::push(ServeEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_ended_) return;
+    is_ended_ = event.kind == ServeEvent::Kind::kFinish;
+    events_.push_back(std::move(event));
+  }
+  changed_.notify_all();
+}
+
+bool RequestState::is_reader_behind() const {
+  const std::lock_guard lock(mutex_);
+  return events_.size() >= most_unread;
+}
+
+bool RequestState::take(const TokenEvent& event) {
+  const Clock::time_point now = Clock::now();
+  if (counts.new_tokens == 0) {
+    counts.first_token_seconds = seconds_between(submitted, now);
+    if (on_first) on_first(counts.first_token_seconds);
+  } else {
+    const double gap = seconds_between(last_token, now);
+    counts.longest_gap_seconds = std::max(counts.longest_gap_seconds, gap);
+    if (on_gap) on_gap(gap);
+  }
+  last_token = now;
+  ++counts.new_tokens;
+  if (std::exchange(attempt, event.attempt) != event.attempt) {
+    unscored.clear();
+    num_scored = 0;
+    reader.emplace(*tokenizer, form);
+    ServeEvent restart;
+    restart.kind = ServeEvent::Kind::kRestart;
+    push(std::move(restart));
+  }
+  ServeEvent shown;
+  shown.token = event.token;
+  ReadText read = reader->add(event.token, event.is_complete);
+  shown.text = std::move(read.text);
+  shown.deltas = std::move(read.deltas);
+  unscored.push_back(std::move(shown));
+  show(event.logprobs, request.logprobs < 0);
+  return !reader->is_stopped();
+}
+
+// Tokens are shown with their log-probabilities, which may come later than they do.
+void RequestState::show(std::span<const TokenLogprobs> logprobs, bool is_all) {
+  while (!unscored.empty() && (is_all || num_scored < logprobs.size())) {
+    if (num_scored < logprobs.size()) unscored.front().logprobs = logprobs[num_scored];
+    ++num_scored;
+    push(std::move(unscored.front()));
+    unscored.pop_front();
+  }
+}
+
+void RequestState::finish(JobEnd end) {
+  if (reader) show(end.result.logprobs, /*is_all=*/true);
+  ServeEvent last;
+  last.kind = ServeEvent::Kind::kFinish;
+  last.reason = end.result.reason;
+  last.error = std::move(end.error);
+  if (reader) {
+    ReadText rest = reader->finish();
+    last.text = std::move(rest.text);
+    last.deltas = std::move(rest.deltas);
+    last.is_stop_string = reader->is_stopped();
+    if (last.is_stop_string) last.reason = StopReason::kEndOfText;
+    if (reader->answer() != nullptr) {
+      last.answer = std::make_shared<const ChatAnswer>(*reader->answer());
+    }
+  }
+  counts.total_seconds = seconds_between(submitted, Clock::now());
+  last.counts = counts;
+  if (on_finish) on_finish(last);
+  push(std::move(last));
+}
+
+}  // namespace serve
+
+/// Cancels where the last copy goes.
+struct ServedRequest::Handle {
+  explicit Handle(std::shared_ptr<serve::RequestState> state) : state(std::move(state)) {}
+  ~Handle() { state->cancel(); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  std::shared_ptr<serve::RequestState> state;
+};
+
+ServedRequest::ServedRequest(std::shared_ptr<serve::RequestState> state)
+    : handle_(std::make_shared<Handle>(std::move(state))) {}
+
+std::optional<ServeEvent> ServedRequest::next() { return handle_->state->next(std::nullopt); }
+
+std::optional<ServeEvent> ServedRequest::next_until(
+    std::chrono::steady_clock::time_point deadline) {
+  return handle_->state->next(deadline);
+}
+
+void ServedRequest::cancel() { handle_->state->cancel(); }
+bool ServedRequest::is_finished() const { return handle_->state->is_finished(); }
+uint64_t ServedRequest::id() const { return handle_->state->id; }
+
+}  // namespace vitrine

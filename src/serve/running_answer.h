@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// An answer that is being made, with its sequence.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "serve/job.h"
+#include "serve/prefix_tree.h"
+#include "vitrine/audit.h"
+
+namespace vitrine::serve {
+
+/// Owns the sequence of a job and its Generation. Not thread-safe.
+class RunningAnswer {
+ public:
+  /// Begins with what was found of the prompt, or with nothing. Throws what Stepper::attach and
+  /// SequenceSinks::add throw.
+  RunningAnswer(Stepper& stepper, SequenceSinks& sinks, std::unique_ptr<Job> job,
+                const PrefixTree::Match& match);
+  ~RunningAnswer();
+  RunningAnswer(const RunningAnswer&) = delete;
+  RunningAnswer& operator=(const RunningAnswer&) = delete;
+
+  /// Makes the Generation; throws what that throws.
+  void begin();
+  Job& job() { return *job_; }
+  const Job& job() const { return *job_; }
+  std::unique_ptr<Job> take_job() { return std::move(job_); }
+  SequenceId sequence() const { return sequence_; }
+  Generation& generation() { return *generation_; }
+  bool finished() const { return !generation_ || generation_->finished(); }
+  int64_t length() const { return stepper_.length(sequence_); }
+  /// More than the last token of its prompt is not computed yet.
+  bool is_in_prompt() const { return left_of_prompt() > 1; }
+  int64_t left_of_prompt() const { return std::ssize(job_->prompt) - length(); }
+  /// Its keys and values were given up.
+  bool is_preempted() const { return is_preempted_; }
+  void preempt();
+  void resume() { is_preempted_ = false; }
+
+  /// Its prompt is to be computed up to just there in some step, since others need it so far.
+  void add_cut(int64_t position);
+  /// How many of its tokens the next step may bring at most, for the cuts' sake.
+  int64_t tokens_to_cut() const;
+  /// The cut at which it stands goes; false: it stands at none.
+  bool take_cut();
+
+  /// The node of the tree that it keeps in place, in exchange for the last one.
+  void hold(PrefixTree::Node* node);
+  bool is_prompt_kept = false;  ///< its prompt stands in the tree
+
+ private:
+  Stepper& stepper_;
+  SequenceSinks& sinks_;
+  std::unique_ptr<Job> job_;
+  SequenceId sequence_ = 0;
+  std::optional<Generation> generation_;
+  bool is_preempted_ = false;
+  std::vector<int64_t> cuts_;  // ascending
+  PrefixTree::Node* node_ = nullptr;
+};
+
+}  // namespace vitrine::serve

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/scheduler.h"
+
+#include <ctime>
+
+#include <algorithm>
+#include <utility>
+
+namespace vitrine::serve {
+
+namespace {
+
+constexpr int64_t kLeastChunk = 8;      // tokens of a prompt in a step beside answers
+constexpr int64_t kForcedTokens = 32;   // that an answer may bring to a step without guesses
+constexpr int64_t kWorthWaiting = 64;   // tokens that another one is computing already
+constexpr int64_t kAnswerReserve = 64;  // positions that an answer is given before it begins
+
+// Processor time of this thread, in seconds.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& found,
+                         const std::string& expected) {
+  throw Error(ErrorKind::kInvalidArgument,
+              "server option '" + name + "' is " + found + "; expected " + expected);
+}
+
+ServerOptions resolve(ServerOptions options, const EngineOptions& engine) {
+  if (!(options.max_wait_seconds > 0)) {
+    refuse("max_wait_seconds", std::to_string(options.max_wait_seconds), "seconds above 0");
+  }
+  if (!(options.step_seconds >= 0)) {
+    refuse("step_seconds", std::to_string(options.step_seconds), "seconds, or 0");
+  }
+  if (options.max_waiting < 1) {
+    refuse("max_waiting", std::to_string(options.max_waiting), "1 or more");
+  }
+  if (options.max_unread_events < 1) {
+    refuse("max_unread_events", std::to_string(options.max_unread_events), "1 or more");
+  }
+  // One sequence is left for the tree, which needs it for a moment where a text parts.
+  const int most = std::min(std::max(engine.max_sequences - 1, 1),
+                            std::min(engine.max_logit_rows, engine.max_step_tokens));
+  if (options.max_running < 0 || options.max_running > most) {
+    refuse("max_running", std::to_string(options.max_running),
+           "at most " + std::to_string(most) +
+               ", for which the engine has room (prepare_for_serving makes more)");
+  }
+  if (options.max_running == 0) options.max_running = most;
+  if (engine.max_sequences < 2) options.cache_prefixes = false;
+  return options;
+}
+
+Error as_error(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, std::string("the host's code threw: ") + error.what());
+  } catch (...) {
+    return Error(ErrorKind::kInternal, "the host's code threw something that is no exception");
+  }
+}
+
+}  // namespace
+
+Scheduler::Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock)
+    : stepper_(stepper),
+      options_(resolve(options, stepper.options())),
+      clock_(std::move(clock)),
+      block_size_(std::max(stepper.options().kv_block_size, 1)),
+      has_states_(stepper.traits().keeps_states),
+      sinks_(options.audit),
+      tree_(stepper, block_size_),
+      waiting_(options_) {
+  if (options_.audit != nullptr) stepper_.set_audit_sink(&sinks_);
+}
+
+Scheduler::~Scheduler() {
+  for (auto& answer : running_) {
+    if (!answer->finished()) answer->generation().cancel();
+    end(*answer, std::nullopt);
+  }
+  running_.clear();
+  for (auto& job : waiting_.take_if([](const Job&) { return true; })) {
+    JobEnd cancelled;
+    cancelled.result.reason = StopReason::kCancelled;
+    job->on_end(std::move(cancelled));
+  }
+  if (stepper_.audit_sink() == &sinks_) stepper_.set_audit_sink(nullptr);
+}
+
+void Scheduler::add(std::unique_ptr<Job> job) { waiting_.add(std::move(job)); }
+
+void Scheduler::clear_cache() { tree_.clear(); }
+
+ServerTelemetry Scheduler::telemetry() const {
+  ServerTelemetry now = telemetry_;
+  now.waiting = static_cast<int64_t>(waiting_.size());
+  now.running = std::ssize(running_);
+  now.kept_prefixes = tree_.num_prefixes();
+  std::tie(now.free_blocks, now.num_blocks) = stepper_.kv_blocks();
+  return now;
+}
+
+bool Scheduler::step() {
+  const double begin = thread_seconds();
+  drop_cancelled();
+  resume_preempted();
+  admit();
+  const bool is_planned = plan();
+  telemetry_.scheduler_seconds += thread_seconds() - begin;
+  if (is_planned) run();
+  remove_ended();
+  return is_planned;
+}
+
+void Scheduler::drop_cancelled() {
+  for (auto& job : waiting_.take_if([](const Job& job) { return job.is_cancelled(); })) {
+    JobEnd cancelled;
+    cancelled.result.reason = StopReason::kCancelled;
+    job->on_end(std::move(cancelled));
+  }
+  for (auto& answer : running_) {
+    if (!answer->job().is_cancelled() || answer->finished()) continue;
+    answer->generation().cancel();
+    end(*answer, std::nullopt);
+  }
+  remove_ended();
+}
+
+// Whether the pool has blocks for so many positions, of which the first are shared, and one more
+// for everybody who runs.
+bool Scheduler::has_room(int64_t length, int64_t shared) {
+  const auto running =
+      std::ranges::count_if(running_, [](const auto& answer) { return !answer->is_preempted(); });
+  const int64_t needed = (length + block_size_ - 1) / block_size_ - shared / block_size_ + running;
+  while (stepper_.kv_blocks().first < needed) {
+    if (!evict()) return false;
+  }
+  return true;
+}
+
+void Scheduler::resume_preempted() {
+  bool is_alone =
+      std::ranges::all_of(running_, [](const auto& answer) { return answer->is_preempted(); });
+  for (auto& answer : running_) {
+    if (!answer->is_preempted()) continue;
+    if (!has_room(answer->length() + 1, 0) && !is_alone) return;
+    answer->resume();
+    is_alone = false;
+  }
+}
+
+PrefixTree::Match Scheduler::find(const Job& job) const {
+  if (!options_.cache_prefixes || !job.use_cache || job.computes_whole_prompt()) return {};
+  // The last token is computed in any case: its logits say what comes next.
+  return tree_.find({job.adapter, job.cache_scope},
+                    std::span(job.prompt).first(job.prompt.size() - 1));
+}
+
+// Below 0 where it is better to wait for what another one is computing.
+int64_t Scheduler::uncached_tokens(const Job& job) {
+  PrefixTree::Match match = find(job);
+  const int64_t kept = tree_.num_prefixes();
+  if (waits_for_prefix(job, match)) return -1;
+  if (tree_.num_prefixes() != kept) match = find(job);
+  return std::ssize(job.prompt) - match.length;
+}
+
+bool Scheduler::waits_for_prefix(const Job& job, const PrefixTree::Match& match) {
+  if (!options_.cache_prefixes || !job.use_cache || job.computes_whole_prompt()) return false;
+  const auto own = std::span(job.prompt).first(job.prompt.size() - 1);
+  for (auto& answer : running_) {
+    const Job& other = answer->job();
+    if (answer->is_preempted() || answer->finished() || !other.use_cache ||
+        other.adapter != job.adapter || other.cache_scope != job.cache_scope ||
+        !answer->is_in_prompt()) {
+      continue;
+    }
+    const int64_t common = std::ranges::mismatch(own, other.prompt).in1 - own.begin();
+    if (common - match.length < kWorthWaiting) continue;
+    if (answer->length() < common) {
+      answer->add_cut(common);
+      return true;
+    }
+    if (has_states_) continue;  // the state of just there is gone
+    PrefixTree::drop(
+        tree_.insert({other.adapter, other.cache_scope}, answer->sequence(), common, clock_()));
+  }
+  return false;
+}
+
+void Scheduler::admit() {
+  if (std::ranges::any_of(running_, [](const auto& answer) { return answer->is_preempted(); })) {
+    return;
+  }
+  while (std::ssize(running_) < options_.max_running && !waiting_.empty()) {
+    const size_t next = waiting_.choose(clock_(), costs_.of_prompt_token(),
+                                        [this](const Job& job) { return uncached_tokens(job); });
+    if (next == waiting_.size()) return;
+    if (!admit(waiting_.take(next))) return;
+  }
+}
+
+// False where there is no room: the job waits again.
+bool Scheduler::admit(std::unique_ptr<Job> job) {
+  const std::function<void(JobEnd)> on_end = job->on_end;  // the job may be gone when it fails
+  try {
+    if (job->audit != nullptr && stepper_.audit_sink() != &sinks_) {
+      stepper_.set_audit_sink(&sinks_);
+    }
+    const PrefixTree::Match match = find(*job);
+    if (match.node != nullptr) tree_.use(match.node, clock_());
+    const int64_t prompt = std::ssize(job->prompt);
+    const int64_t length =
+        std::min<int64_t>(prompt + std::min<int64_t>(job->options.max_new_tokens, kAnswerReserve),
+                          stepper_.options().max_context);
+    if (!has_room(length, match.length) && !running_.empty()) {
+      PrefixTree::drop(match.node);
+      waiting_.add(std::move(job));
+      return false;
+    }
+    Job& begun = *job;
+    std::unique_ptr<RunningAnswer> answer;
+    try {
+      answer = std::make_unique<RunningAnswer>(stepper_, sinks_, std::move(job), match);
+    } catch (...) {
+      PrefixTree::drop(match.node);
+      throw;
+    }
+    answer->hold(match.node);
+    if (begun.on_begin) begun.on_begin();
+    answer->begin();
+    telemetry_.prompt_tokens += static_cast<uint64_t>(prompt);
+    telemetry_.cached_tokens += static_cast<uint64_t>(match.length);
+    waiting_.policy().charge(begun.tenant, prompt - match.length, 0);
+    running_.push_back(std::move(answer));
+    if (running_.back()->finished()) end(*running_.back(), std::nullopt);
+  } catch (...) {
+    JobEnd failed;
+    failed.result.reason = StopReason::kFailed;
+    failed.error = as_error(std::current_exception());
+    on_end(std::move(failed));
+  }
+  return true;
+}
+
+bool Scheduler::plan() {
+  inputs_.clear();
+  planned_.clear();
+  was_in_prompt_.clear();
+  answers_.clear();
+  prompts_.clear();
+  for (auto& answer : running_) {
+    if (answer->is_preempted() || answer->finished()) continue;
+    if (answer->job().is_paused && answer->job().is_paused()) {
+      ++telemetry_.paused_readers;
+      continue;
+    }
+    (answer->is_in_prompt() ? prompts_ : answers_).push_back(answer.get());
+  }
+  tokens_left_ = stepper_.options().max_step_tokens;
+  rows_left_ = stepper_.options().max_logit_rows;
+  plan_answers();
+  plan_prompts();
+  return !inputs_.empty() && make_fit();
+}
+
+void Scheduler::add_input(RunningAnswer& answer, int64_t most_tokens, int64_t most_rows) {
+  try {
+    const StepInput input = answer.generation().next_input(most_tokens, most_rows);
+    tokens_left_ -= std::ssize(input.tokens);
+    rows_left_ -= Stepper::row_count(input);
+    was_in_prompt_.push_back(answer.is_in_prompt());
+    inputs_.push_back(input);
+    planned_.push_back(&answer);
+  } catch (...) {  // a drafter of the host's, a constraint
+    end(answer, as_error(std::current_exception()));
+  }
+}
+
+// Answers first: each has room for a token and a row, and guesses where they cost little.
+void Scheduler::plan_answers() {
+  auto others = std::ssize(answers_);
+  const bool may_draft = costs_.is_cheap_beside(others);
+  if (may_draft) {
+    std::vector<Generation*> asked;
+    for (RunningAnswer* answer : answers_) {
+      if (answer->job().drafter != nullptr) asked.push_back(&answer->generation());
+    }
+    if (!asked.empty()) Generation::draft(asked);
+  }
+  for (RunningAnswer* answer : answers_) {
+    --others;
+    const int64_t most = answer->job().drafter == nullptr ? kForcedTokens
+                         : may_draft                      ? kMaxDrafts + 1
+                                                          : 1;
+    add_input(*answer, std::min(most, tokens_left_ - others), rows_left_ - others);
+  }
+}
+
+// What is left of the step's tokens, and of its time where answers wait for it, goes to prompts.
+void Scheduler::plan_prompts() {
+  const int64_t used = stepper_.options().max_step_tokens - tokens_left_;
+  int64_t allowed = tokens_left_;
+  if (used > 0) {
+    const double alone = costs_.of(used);
+    const double limit =
+        options_.step_seconds > 0 ? std::max(options_.step_seconds, alone) : 2 * alone;
+    const int64_t within = costs_.tokens_within(limit, used + tokens_left_) - used;
+    allowed = std::min(allowed, std::max(within, kLeastChunk));
+  }
+  for (RunningAnswer* answer : prompts_) {
+    if (allowed < 1 || rows_left_ < 1) return;
+    // A state is kept before the last token, which the same prompt computes again for its logits.
+    const int64_t left = answer->left_of_prompt() - (has_states_ ? 1 : 0);
+    const int64_t before = tokens_left_;
+    add_input(*answer, std::min({allowed, left, answer->tokens_to_cut()}), rows_left_);
+    allowed -= before - tokens_left_;
+  }
+}
+
+bool Scheduler::evict() {
+  const PrefixTree::Evicted evicted = tree_.evict(clock_());
+  if (evicted.tokens == 0) return false;
+  ++telemetry_.evicted_prefixes;
+  telemetry_.evicted_tokens += static_cast<uint64_t>(evicted.tokens);
+  telemetry_.evicted_age_seconds += evicted.age;
+  return true;
+}
+
+// False where nothing is left to run.
+bool Scheduler::make_fit() {
+  while (!inputs_.empty()) {
+    const StepFit fit = stepper_.fits(inputs_);
+    if (fit.fits()) return true;
+    if (fit.blocks > fit.free_blocks && evict()) continue;
+    if (fit.blocks > fit.free_blocks && inputs_.size() > 1) {
+      preempt_last();
+      continue;
+    }
+    return true;  // the step says why
+  }
+  return false;
+}
+
+// Who was admitted last gives up its blocks: so the one that was admitted first always goes on.
+void Scheduler::preempt_last() {
+  const auto last = std::find_if(running_.rbegin(), running_.rend(), [this](const auto& answer) {
+    return std::ranges::find(planned_, answer.get()) != planned_.end();
+  });
+  RunningAnswer& answer = **last;
+  const auto index = std::ranges::find(planned_, &answer) - planned_.begin();
+  planned_.erase(planned_.begin() + index);
+  inputs_.erase(inputs_.begin() + index);
+  was_in_prompt_.erase(was_in_prompt_.begin() + index);
+  ++telemetry_.preemptions;
+  const bool is_silent = answer.generation().result().tokens.empty();
+  if (!answer.is_in_prompt() || !is_silent || answer.job().audit != nullptr) {
+    answer.preempt();
+    return;
+  }
+  // Nothing was said or recorded yet: it waits again in its place.
+  ++answer.job().preemptions;
+  std::unique_ptr<Job> job = answer.take_job();
+  running_.erase(std::next(last).base());
+  waiting_.add(std::move(job));
+}
+
+void Scheduler::run() {
+  const double begin = clock_();
+  std::span<const StepOutput> outputs;
+  try {
+    outputs = stepper_.step(inputs_);
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    // The pool of windows or states is full; nothing has changed.
+    if (error.kind() == ErrorKind::kOutOfMemory && (inputs_.size() > 1 || evict())) {
+      if (inputs_.size() > 1) preempt_last();
+      return;
+    }
+    for (RunningAnswer* answer : planned_) end(*answer, error);
+    return;
+  }
+  const double seconds = clock_() - begin;
+  int64_t tokens = 0, prompt_tokens = 0;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    tokens += std::ssize(inputs_[i].tokens);
+    if (was_in_prompt_[i]) prompt_tokens += std::ssize(inputs_[i].tokens);
+  }
+  costs_.add(tokens, seconds);
+  ++telemetry_.steps;
+  telemetry_.engine_seconds += seconds;
+  telemetry_.step_seconds.add(seconds);
+  telemetry_.computed_prompt_tokens += static_cast<uint64_t>(prompt_tokens);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const auto count = static_cast<size_t>(Stepper::row_count(inputs_[i]));
+    accept(i, outputs.first(count));
+    outputs = outputs.subspan(count);
+  }
+}
+
+void Scheduler::accept(size_t input, std::span<const StepOutput> outputs) {
+  RunningAnswer& answer = *planned_[input];
+  const size_t before = answer.generation().result().tokens.size();
+  std::optional<Error> error;
+  try {
+    answer.generation().accept(outputs);
+  } catch (...) {
+    error = as_error(std::current_exception());
+  }
+  const size_t after = answer.generation().result().tokens.size();
+  if (after > before) {
+    telemetry_.new_tokens += after - before;
+    waiting_.policy().charge(answer.job().tenant, 0, static_cast<int64_t>(after - before));
+  }
+  const double begin = thread_seconds();
+  if (!error) keep_prefixes(answer);
+  telemetry_.scheduler_seconds += thread_seconds() - begin;
+  if (error || answer.finished()) end(answer, error);
+}
+
+// What others may begin with: where they said so, at the prompt's end, and at the answer's.
+void Scheduler::keep_prefixes(RunningAnswer& answer) {
+  const Job& job = answer.job();
+  if (!options_.cache_prefixes || !job.use_cache) return;
+  const int64_t length = answer.length();
+  const bool is_cut = answer.take_cut();
+  const bool is_prompt_end = !answer.is_prompt_kept && answer.left_of_prompt() <= 1;
+  const bool is_end = answer.finished();
+  if (!is_cut && !is_prompt_end && !is_end) return;
+  answer.is_prompt_kept = answer.is_prompt_kept || is_prompt_end;
+  // A state is kept where it stands. Else whole blocks do, since whoever goes on would have to copy
+  // a part of one.
+  const bool is_exact = is_cut || is_end || has_states_;
+  const int64_t kept = is_exact ? length : length / block_size_ * block_size_;
+  if (kept == 0) return;
+  try {
+    answer.hold(tree_.insert({job.adapter, job.cache_scope}, answer.sequence(), kept, clock_()));
+  } catch (const Error& error) {  // it can do without
+    log_message(LogLevel::kWarning, std::string("a prefix is not kept: ") + error.what());
+  }
+}
+
+void Scheduler::end(RunningAnswer& answer, std::optional<Error> error) {
+  if (!answer.job().on_end) return;
+  JobEnd end;
+  end.result = answer.finished() ? answer.generation().take_result() : answer.generation().result();
+  if (error) end.result.reason = StopReason::kFailed;
+  end.error = std::move(error);
+  if (!answer.finished()) answer.generation().cancel();
+  std::exchange(answer.job().on_end, nullptr)(std::move(end));
+}
+
+void Scheduler::remove_ended() {
+  const auto ended = std::erase_if(running_, [](const auto& answer) { return answer->finished(); });
+  if (ended == 0 || options_.audit != nullptr || stepper_.audit_sink() != &sinks_) return;
+  const bool is_audited = std::ranges::any_of(
+      running_, [](const auto& answer) { return answer->job().audit != nullptr; });
+  if (!is_audited) stepper_.set_audit_sink(nullptr);
+}
+
+}  // namespace vitrine::serve

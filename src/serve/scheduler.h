@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides what each step brings: whose prompts, whose tokens, and what of the cache stays.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "serve/prefix_tree.h"
+#include "serve/running_answer.h"
+#include "serve/step_costs.h"
+#include "serve/waiting_line.h"
+#include "vitrine/audit.h"
+#include "vitrine/serve.h"
+
+namespace vitrine::serve {
+
+/// Continuous batching over a stepper. It launches nothing but Stepper::step(), and what it decides
+/// changes no bit of an answer on the fused path. Not thread-safe.
+class Scheduler {
+ public:
+  /// Returns seconds; never goes back.
+  using Clock = std::function<double()>;
+
+  /// `stepper` must stay. Throws kInvalidArgument for options out of range.
+  Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock);
+  /// Ends all that runs or waits, as cancelled.
+  ~Scheduler();
+
+  /// Takes in a job that is ready.
+  void add(std::unique_ptr<Job> job);
+  /// Runs one step. False where there was none to run: nobody is here, or all are paused.
+  bool step();
+  bool is_idle() const { return running_.empty() && waiting_.empty(); }
+  size_t num_waiting() const { return waiting_.size(); }
+  const ServerOptions& options() const { return options_; }
+  /// Gives up all prefixes that nobody uses.
+  void clear_cache();
+  /// What it did; the counts of requests are the server's.
+  ServerTelemetry telemetry() const;
+
+ private:
+  using Answers = std::vector<std::unique_ptr<RunningAnswer>>;
+
+  void drop_cancelled();
+  void resume_preempted();
+  void admit();
+  bool admit(std::unique_ptr<Job> job);
+  PrefixTree::Match find(const Job& job) const;
+  int64_t uncached_tokens(const Job& job);
+  bool waits_for_prefix(const Job& job, const PrefixTree::Match& match);
+  bool has_room(int64_t length, int64_t shared);
+
+  bool plan();
+  void plan_answers();
+  void plan_prompts();
+  void add_input(RunningAnswer& answer, int64_t most_tokens, int64_t most_rows);
+  bool make_fit();
+  bool evict();
+  void preempt_last();
+  void run();
+  void accept(size_t input, std::span<const StepOutput> outputs);
+  void keep_prefixes(RunningAnswer& answer);
+  void end(RunningAnswer& answer, std::optional<Error> error);
+  void remove_ended();
+
+  Stepper& stepper_;
+  ServerOptions options_;
+  Clock clock_;
+  const int64_t block_size_;
+  const bool has_states_;
+  SequenceSinks sinks_;
+  PrefixTree tree_;
+  WaitingLine waiting_;
+  StepCosts costs_;
+  Answers running_;  // in the order in which they were admitted
+  // Of the step that is planned:
+  std::vector<RunningAnswer*> answers_, prompts_, planned_;
+  std::vector<StepInput> inputs_;
+  std::vector<bool> was_in_prompt_;  // [inputs]
+  int64_t tokens_left_ = 0, rows_left_ = 0;
+  ServerTelemetry telemetry_;
+};
+
+}  // namespace vitrine::serve
