@@ -25,7 +25,7 @@ struct ServeConstraint {
   enum class Kind : uint8_t { kNone, kJson, kJsonSchema, kRegex, kChoices, kGrammar, kTags, kOwn };
   Kind kind = Kind::kNone;           ///< nothing, unless it says so
   std::string text = {};             ///< the schema, pattern, grammar (GBNF or Lark) or tags
-  std::vector<std::string> choices;  ///< of kChoices
+  std::vector<std::string> choices = {};  ///< of kChoices
   SchemaOptions schema = {};         ///< how a schema is read
   /// Makes a host's own constraint, of kOwn, on a thread that prepares requests.
   std::function<std::unique_ptr<Constraint>(const TokenTable&)> make = {};

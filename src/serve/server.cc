@@ -214,6 +214,10 @@ class ServerLoop {
     job.on_end = [this, &job, state](JobEnd end) {
       state->counts.preemptions = job.preemptions;
       leave_line(*state);
+      {  // who reads the last event finds its tokens counted
+        const std::lock_guard lock(mutex_);
+        stepped_ = scheduler_.telemetry();
+      }
       state->finish(std::move(end));
     };
   }

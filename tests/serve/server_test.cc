@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server as a host has it: requests from several threads, events, ends of all kinds.
+#include "vitrine/serve.h"
+
+#include <atomic>
+#include <thread>
+
+#include "tests/engine/model_fixture.h"
+#include "vitrine/audit.h"
+
+namespace vitrine::testing {
+namespace {
+
+using Kind = ServeEvent::Kind;
+using namespace std::chrono_literals;
+
+constexpr const char* kTemplate =
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}";
+
+ModelOptions server_model(int running = 6) {
+  ModelOptions options;
+  options.engine.threads = 1;
+  options.engine.max_context = 256;
+  options.engine.max_step_tokens = 64;
+  options.engine.keep_logits = true;
+  options.chat_template = kTemplate;
+  prepare_for_serving(options, running);
+  return options;
+}
+
+/// All that a request told.
+struct Told {
+  std::string text;
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;
+  std::string content;
+  std::optional<ServeEvent> last;
+};
+
+Told read_all(ServedRequest& request) {
+  Told told;
+  for (const ServeEvent& event : request) {
+    if (event.kind == Kind::kRestart) told = {};
+    told.text += event.text;
+    for (const ChatDelta& delta : event.deltas) {
+      if (delta.part == ChatPart::kContent) told.content += delta.text;
+    }
+    if (event.kind == Kind::kToken) told.tokens.push_back(event.token);
+    if (event.logprobs) told.logprobs.push_back(*event.logprobs);
+    if (event.kind == Kind::kFinish) told.last = event;
+  }
+  return told;
+}
+
+ServeRequest story(int tokens, uint64_t seed = 0) {
+  ServeRequest request;
+  request.text = "Once upon a time, there was";
+  request.max_new_tokens = tokens;
+  request.sampler.temperature = seed == 0 ? 0.0F : 0.9F;
+  request.sampler.seed = seed;
+  request.ignore_end_of_text = true;
+  return request;
+}
+
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest() : alone_(Model::open(shipped_model(), server_model())) {}
+
+  Server server(const ServerOptions& options = {}, int running = 6) const {
+    return Server(Model::open(shipped_model(), server_model(running)), options);
+  }
+  GenerateResult expected(const ServeRequest& request) {
+    GenerateOptions options;
+    options.max_new_tokens = request.max_new_tokens;
+    options.sampler = request.sampler;
+    options.ignore_end_of_text = request.ignore_end_of_text;
+    options.logprobs = request.logprobs;
+    options.branch = request.branch;
+    return generate(alone_, alone_.tokenizer().encode(request.text), options);
+  }
+
+  Model alone_;
+};
+
+TEST_F(ServerTest, AnswersAsGenerateDoes) {
+  Server server = this->server();
+  ServeRequest request = story(24);
+  request.logprobs = 3;
+  ServedRequest served = server.submit(request);
+  const Told told = read_all(served);
+  const GenerateResult alone = expected(request);
+  EXPECT_EQ(told.tokens, alone.tokens);
+  EXPECT_EQ(told.text, alone_.tokenizer().decode(alone.tokens));
+  ASSERT_EQ(told.logprobs.size(), alone.logprobs.size());
+  for (size_t i = 0; i < told.logprobs.size(); ++i) {
+    EXPECT_EQ(told.logprobs[i].logprob, alone.logprobs[i].logprob);
+    EXPECT_EQ(told.logprobs[i].best, alone.logprobs[i].best);
+  }
+  ASSERT_TRUE(told.last);
+  EXPECT_EQ(told.last->reason, StopReason::kLength);
+  EXPECT_EQ(told.last->counts.new_tokens, 24);
+  EXPECT_GT(told.last->counts.first_token_seconds, 0);
+  EXPECT_GE(told.last->counts.total_seconds, told.last->counts.first_token_seconds);
+  EXPECT_TRUE(served.is_finished());
+  EXPECT_FALSE(served.next());
+}
+
+TEST_F(ServerTest, ManyThreadsSubmit) {
+  Server server = this->server();
+  std::vector<std::vector<int32_t>> alone, found(12);
+  for (uint64_t i = 0; i < 12; ++i) alone.push_back(expected(story(10, i)).tokens);
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 12; ++i) {
+    threads.emplace_back([&, i] {
+      ServedRequest request = server.submit(story(10, i));
+      found[i] = read_all(request).tokens;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(alone, found);
+  const ServerTelemetry told = server.telemetry();
+  EXPECT_EQ(told.submitted, 12u);
+  EXPECT_EQ(told.finished, 12u);
+  EXPECT_EQ(told.new_tokens, 120u);
+  EXPECT_EQ(told.first_token_seconds.count, 12u);
+  EXPECT_EQ(told.gap_seconds.count, 12u * 9);
+}
+
+TEST_F(ServerTest, AConversationHasParts) {
+  Server server = this->server();
+  ServeRequest request;
+  request.messages = {{"user", "Tell me a story."}};
+  request.max_new_tokens = 12;
+  ServedRequest served = server.submit(request);
+  const Told told = read_all(served);
+  ASSERT_TRUE(told.last && told.last->answer);
+  EXPECT_EQ(told.content, told.last->answer->content);
+  EXPECT_FALSE(told.content.empty());
+}
+
+TEST_F(ServerTest, ATextEndsAnAnswer) {
+  Server server = this->server();
+  ServeRequest request = story(60);
+  ServedRequest whole = server.submit(request);
+  const std::string text = read_all(whole).text;
+  ASSERT_GT(text.size(), 60u);
+  request.stop = {text.substr(50, 4)};
+  const size_t at = text.find(request.stop[0]);
+  ServedRequest served = server.submit(request);
+  const Told told = read_all(served);
+  EXPECT_EQ(told.text, text.substr(0, at));
+  EXPECT_TRUE(told.last->is_stop_string);
+}
+
+TEST_F(ServerTest, AnAnswerIsHeldToWhatItIsAskedFor) {
+  Server server = this->server();
+  const std::pair<ServeConstraint, std::string> cases[] = {
+      {{.kind = ServeConstraint::Kind::kRegex, .text = "[0-9]{3}-[a-z]{2}"}, ""},
+      {{.kind = ServeConstraint::Kind::kChoices, .choices = {"yes", "no"}}, ""},
+      {{.kind = ServeConstraint::Kind::kJsonSchema,
+        .text = R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],)"
+                R"("additionalProperties":false})"},
+       ""},
+      {{.kind = ServeConstraint::Kind::kRegex, .text = "[0-9"}, "character class"},
+      {{.kind = ServeConstraint::Kind::kOwn}, "constraint.make"},
+      {{.kind = ServeConstraint::Kind::kOwn,
+        .make = [](const TokenTable&) -> std::unique_ptr<Constraint> {
+          throw std::runtime_error("no grammar today");
+        }},
+       "no grammar today"}};
+  for (const auto& [constraint, problem] : cases) {
+    ServeRequest request = story(40);
+    request.ignore_end_of_text = false;
+    request.constraint = constraint;
+    ServedRequest served = server.submit(request);
+    const Told told = read_all(served);
+    ASSERT_TRUE(told.last);
+    EXPECT_EQ(told.last->error.has_value(), !problem.empty());
+    if (told.last->error) {
+      EXPECT_NE(std::string(told.last->error->what()).find(problem), std::string::npos)
+          << told.last->error->what();
+    } else {
+      EXPECT_FALSE(told.text.empty());
+      EXPECT_TRUE(told.last->reason == StopReason::kComplete ||
+                  told.last->reason == StopReason::kEndOfText)
+          << stop_reason_name(told.last->reason) << ": " << told.text;
+    }
+  }
+}
+
+TEST_F(ServerTest, WhatIsCancelledEnds) {
+  Server server = this->server();
+  ServedRequest served = server.submit(story(200));
+  ASSERT_TRUE(served.next());
+  served.cancel();
+  const Told told = read_all(served);
+  ASSERT_TRUE(told.last);
+  EXPECT_EQ(told.last->reason, StopReason::kCancelled);
+  EXPECT_LT(told.last->counts.new_tokens, 200);
+  { ServedRequest gone = server.submit(story(200, 3)); }  // nobody reads it
+  ServedRequest other = server.submit(story(5));
+  EXPECT_EQ(read_all(other).tokens, expected(story(5)).tokens);
+  EXPECT_EQ(server.telemetry().cancelled, 2u);
+}
+
+TEST_F(ServerTest, WhoReadsSlowlyWaitsAlone) {
+  ServerOptions options;
+  options.max_unread_events = 4;
+  Server server = this->server(options);
+  ServedRequest slow = server.submit(story(30, 1)), fast = server.submit(story(30, 2));
+  EXPECT_EQ(read_all(fast).tokens, expected(story(30, 2)).tokens);
+  EXPECT_GT(server.telemetry().paused_readers, 0u);
+  EXPECT_EQ(read_all(slow).tokens, expected(story(30, 1)).tokens);
+}
+
+TEST_F(ServerTest, BadRequestsAreToldAlone) {
+  Server server = this->server();
+  EXPECT_THROW(server.submit({}), Error);
+  ServeRequest twice = story(3);
+  twice.tokens = {1};
+  EXPECT_THROW(server.submit(twice), Error);
+  ServeRequest long_one = story(3);
+  long_one.text.clear();
+  long_one.tokens = std::vector<int32_t>(300, 5);
+  ServeRequest adapted = story(3);
+  adapted.adapter = "medical";
+  ServeRequest hot = story(3);
+  hot.sampler.temperature = -1;
+  for (const ServeRequest& request : {long_one, adapted, hot}) {
+    ServedRequest served = server.submit(request);
+    const Told told = read_all(served);
+    ASSERT_TRUE(told.last && told.last->error);
+    EXPECT_TRUE(told.last->error->is_user_error()) << told.last->error->what();
+    EXPECT_EQ(told.last->reason, StopReason::kFailed);
+  }
+  ServedRequest good = server.submit(story(5));
+  EXPECT_EQ(read_all(good).tokens, expected(story(5)).tokens);
+  EXPECT_EQ(server.telemetry().failed, 3u);
+}
+
+TEST_F(ServerTest, TheLineHasAnEnd) {
+  ServerOptions options;
+  options.max_waiting = 2;
+  options.max_running = 1;
+  Server server = this->server(options);
+  std::vector<ServedRequest> taken;
+  int refused = 0;
+  for (int i = 0; i < 12; ++i) {
+    try {
+      taken.push_back(server.submit(story(40)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  for (ServedRequest& request : taken) EXPECT_EQ(read_all(request).tokens.size(), 40u);
+}
+
+TEST_F(ServerTest, AnAccountHoldsItsRequestAlone) {
+  ModelOptions options = server_model();
+  options.engine.audit_mode = AuditMode::kDeferred;
+  Server server(Model::open(shipped_model(), options));
+  ServedRequest warm = server.submit(story(8));
+  const std::vector<int32_t> tokens = read_all(warm).tokens;
+  VectorSink sink;
+  ServeRequest audited = story(8);
+  audited.audit = &sink;
+  ServedRequest served = server.submit(audited), beside = server.submit(story(20, 4));
+  EXPECT_EQ(read_all(served).tokens, tokens);
+  read_all(beside);
+  const std::vector<TokenRecord> records = sink.take();
+  const size_t prompt = alone_.tokenizer().encode(audited.text).size();
+  ASSERT_EQ(records.size(), prompt + 7);  // the last one was never computed
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].position, static_cast<int32_t>(i));
+  }
+}
+
+TEST_F(ServerTest, GuessesChangeNothing) {
+  ServerOptions options;
+  options.drafter = "ngram";
+  Server server = this->server(options);
+  std::vector<ServedRequest> requests;
+  for (uint64_t i = 0; i < 5; ++i) requests.push_back(server.submit(story(60, i)));
+  for (uint64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(read_all(requests[i]).tokens, expected(story(60, i)).tokens);
+  }
+}
+
+TEST_F(ServerTest, TheEndOfTheServerEndsAll) {
+  std::optional<ServedRequest> left;
+  {
+    Server server = this->server();
+    left = server.submit(story(200));
+    ASSERT_TRUE(left->next());
+  }
+  const Told told = read_all(*left);
+  ASSERT_TRUE(told.last);
+  EXPECT_EQ(told.last->reason, StopReason::kCancelled);
+  left->cancel();
+}
+
+TEST_F(ServerTest, AFederationIsServed) {
+  ModelOptions options = server_model();
+  options.engine.keep_logits = false;
+  Model alone = Model::open(shipped_federation(), options);
+  const auto prompt = alone.tokenizer().encode(story(1).text);
+  GenerateOptions generated;
+  generated.max_new_tokens = 10;
+  generated.sampler = story(10).sampler;
+  generated.ignore_end_of_text = true;
+  const GenerateResult expected = generate(alone, prompt, generated);
+  Server server(Model::open(shipped_federation(), options));
+  std::vector<ServedRequest> requests;
+  for (int i = 0; i < 3; ++i) requests.push_back(server.submit(story(10)));
+  for (ServedRequest& request : requests) EXPECT_EQ(read_all(request).tokens, expected.tokens);
+}
+
+}  // namespace
+}  // namespace vitrine::testing
