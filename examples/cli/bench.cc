@@ -17,6 +17,7 @@ void add_bench(CLI::App& app, Command& command) {
   bench->require_subcommand(1);
   add_bench_audit(*bench, command);
   add_bench_generate(*bench, command);
+  add_bench_serve(*bench, command);
   add_bench_constraint(*bench, command);
   add_bench_federation(*bench, command);
   add_bench_speculate(*bench, command);

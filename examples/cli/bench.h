@@ -11,6 +11,7 @@ namespace cli {
 
 void add_bench_audit(CLI::App& bench, Command& command);
 void add_bench_generate(CLI::App& bench, Command& command);
+void add_bench_serve(CLI::App& bench, Command& command);
 void add_bench_constraint(CLI::App& bench, Command& command);
 void add_bench_federation(CLI::App& bench, Command& command);
 void add_bench_speculate(CLI::App& bench, Command& command);

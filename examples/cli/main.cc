@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
   cli::add_generate(app, command);
   cli::add_chat(app, command);
   cli::add_embed(app, command);
+  cli::add_batch(app, command);
   cli::add_score(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);

@@ -23,10 +23,10 @@ namespace vitrine {
 struct ServeConstraint {
   /// What `text` is.
   enum class Kind : uint8_t { kNone, kJson, kJsonSchema, kRegex, kChoices, kGrammar, kTags, kOwn };
-  Kind kind = Kind::kNone;           ///< nothing, unless it says so
-  std::string text = {};             ///< the schema, pattern, grammar (GBNF or Lark) or tags
+  Kind kind = Kind::kNone;                ///< nothing, unless it says so
+  std::string text = {};                  ///< the schema, pattern, grammar (GBNF or Lark) or tags
   std::vector<std::string> choices = {};  ///< of kChoices
-  SchemaOptions schema = {};         ///< how a schema is read
+  SchemaOptions schema = {};              ///< how a schema is read
   /// Makes a host's own constraint, of kOwn, on a thread that prepares requests.
   std::function<std::unique_ptr<Constraint>(const TokenTable&)> make = {};
 };
@@ -81,6 +81,7 @@ struct ServeEvent {
   };
   Kind kind = Kind::kToken;                    ///< what it is
   int32_t token = -1;                          ///< its id
+  double seconds = 0;                          ///< from submit() until it was known here
   std::string text = {};                       ///< that became certain; of kFinish, the rest
   std::vector<ChatDelta> deltas = {};          ///< the same by its parts, of a conversation
   std::optional<TokenLogprobs> logprobs = {};  ///< the token's, where they were asked for
@@ -161,7 +162,7 @@ struct ServerOptions {
   double max_wait_seconds = 30;
   /// The gap between two tokens of anybody's answer that prompts of others may cause, in seconds:
   /// their chunks shrink until a step takes no longer. At least a step without prompts. 0: twice
-  /// that.
+  /// that, or 20 ms where that is more.
   double step_seconds = 0;
   /// Requests that wait at most; more are refused (kOutOfMemory).
   int max_waiting = 1024;

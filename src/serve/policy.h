@@ -22,13 +22,15 @@ struct WaitingRequest {
   std::string_view tenant;      ///< whose it is
 };
 
-/// Chooses. Not thread-safe.
+/// Ranks those who wait. Not thread-safe.
 class Policy {
  public:
   virtual ~Policy() = default;
-  /// Returns the index of the one that goes next. `waiting` has one at least, the one that came
-  /// first at the front. `seconds_per_token`: what a token of a prompt takes, as far as is known.
-  virtual size_t choose(std::span<const WaitingRequest> waiting, double seconds_per_token) = 0;
+  /// Is shown all who wait before they are ranked.
+  virtual void look(std::span<const WaitingRequest> /*waiting*/) {}
+  /// Returns a number; who has the lowest goes first, of equals the one that came first.
+  /// `seconds_per_token`: what a token of a prompt takes, as far as is known.
+  virtual double rank(const WaitingRequest& request, double seconds_per_token) const = 0;
   /// Is told what was done for a tenant: tokens of prompts that were computed, and tokens that were
   /// generated.
   virtual void charge(std::string_view /*tenant*/, int64_t /*computed*/, int64_t /*generated*/) {}

@@ -13,11 +13,24 @@ namespace {
 /// where the one that has least of those who wait stands, so nobody saves up.
 class FairShare final : public Policy {
  public:
-  size_t choose(std::span<const WaitingRequest> waiting, double /*seconds*/) override {
-    lift(waiting);
-    const auto served = [this](const WaitingRequest& one) { return counter(one.tenant).served; };
-    const auto least = std::ranges::min_element(waiting, {}, served);
-    return static_cast<size_t>(least - waiting.begin());
+  // Those who did not wait the last time get the least count of those who did.
+  void look(std::span<const WaitingRequest> waiting) override {
+    int64_t least = INT64_MAX;
+    for (const WaitingRequest& one : waiting) {
+      const Counter& own = counter(one.tenant);
+      if (own.was_waiting) least = std::min(least, own.served);
+    }
+    for (auto& [name, own] : counters_) {
+      const bool waits = std::ranges::any_of(
+          waiting, [&](const WaitingRequest& one) { return one.tenant == name; });
+      if (waits && !own.was_waiting && least != INT64_MAX) own.served = std::max(own.served, least);
+      own.was_waiting = waits;
+    }
+  }
+
+  double rank(const WaitingRequest& request, double /*seconds*/) const override {
+    const auto found = counters_.find(request.tenant);
+    return found == counters_.end() ? 0 : static_cast<double>(found->second.served);
   }
 
   void charge(std::string_view tenant, int64_t computed, int64_t generated) override {
@@ -33,21 +46,6 @@ class FairShare final : public Policy {
   Counter& counter(std::string_view tenant) {
     const auto found = counters_.find(tenant);
     return found != counters_.end() ? found->second : counters_[std::string(tenant)];
-  }
-
-  // Those who did not wait the last time get the least count of those who did.
-  void lift(std::span<const WaitingRequest> waiting) {
-    int64_t least = INT64_MAX;
-    for (const WaitingRequest& one : waiting) {
-      const Counter& own = counter(one.tenant);
-      if (own.was_waiting) least = std::min(least, own.served);
-    }
-    for (auto& [name, own] : counters_) {
-      const bool waits = std::ranges::any_of(
-          waiting, [&](const WaitingRequest& one) { return one.tenant == name; });
-      if (waits && !own.was_waiting && least != INT64_MAX) own.served = std::max(own.served, least);
-      own.was_waiting = waits;
-    }
   }
 
   std::map<std::string, Counter, std::less<>> counters_;

@@ -8,9 +8,7 @@ namespace {
 /// First come, first served.
 class FirstCome final : public Policy {
  public:
-  size_t choose(std::span<const WaitingRequest> /*waiting*/, double /*seconds*/) override {
-    return 0;
-  }
+  double rank(const WaitingRequest& /*request*/, double /*seconds*/) const override { return 0; }
 };
 
 VITRINE_REGISTER_POLICY("fcfs", FirstCome);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "serve/policy.h"
 
 namespace vitrine::serve {
@@ -11,11 +9,8 @@ namespace {
 /// soon done goes soon, and who waits long goes, too.
 class HighestResponseRatio final : public Policy {
  public:
-  size_t choose(std::span<const WaitingRequest> waiting, double seconds_per_token) override {
-    const auto ratio = [&](const WaitingRequest& one) {
-      return one.waited / (static_cast<double>(one.uncached_tokens) * seconds_per_token);
-    };
-    return static_cast<size_t>(std::ranges::max_element(waiting, {}, ratio) - waiting.begin());
+  double rank(const WaitingRequest& request, double seconds_per_token) const override {
+    return -request.waited / (static_cast<double>(request.uncached_tokens) * seconds_per_token);
   }
 };
 

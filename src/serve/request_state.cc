@@ -79,6 +79,7 @@ bool RequestState::take(const TokenEvent& event) {
   }
   ServeEvent shown;
   shown.token = event.token;
+  shown.seconds = seconds_between(submitted, now);
   ReadText read = reader->add(event.token, event.is_complete);
   shown.text = std::move(read.text);
   shown.deltas = std::move(read.deltas);
@@ -114,6 +115,7 @@ void RequestState::finish(JobEnd end) {
     }
   }
   counts.total_seconds = seconds_between(submitted, Clock::now());
+  last.seconds = counts.total_seconds;
   last.counts = counts;
   if (on_finish) on_finish(last);
   push(std::move(last));

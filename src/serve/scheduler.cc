@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kLeastChunk = 8;      // tokens of a prompt in a step beside answers
 constexpr int64_t kForcedTokens = 32;   // that an answer may bring to a step without guesses
+constexpr double kShortStep = 0.02;     // seconds that nobody minds
 constexpr int64_t kWorthWaiting = 64;   // tokens that another one is computing already
 constexpr int64_t kAnswerReserve = 64;  // positions that an answer is given before it begins
 
@@ -310,11 +311,15 @@ void Scheduler::plan_prompts() {
   int64_t allowed = tokens_left_;
   if (used > 0) {
     const double alone = costs_.of(used);
-    const double limit =
-        options_.step_seconds > 0 ? std::max(options_.step_seconds, alone) : 2 * alone;
+    const double limit = options_.step_seconds > 0 ? std::max(options_.step_seconds, alone)
+                                                   : std::max(2 * alone, kShortStep);
     const int64_t within = costs_.tokens_within(limit, used + tokens_left_) - used;
     allowed = std::min(allowed, std::max(within, kLeastChunk));
   }
+  const double now = clock_(), seconds_per_token = costs_.of_prompt_token();
+  std::ranges::stable_sort(prompts_, {}, [&](const RunningAnswer* answer) {
+    return waiting_.rank(answer->job(), answer->left_of_prompt(), now, seconds_per_token);
+  });
   for (RunningAnswer* answer : prompts_) {
     if (allowed < 1 || rows_left_ < 1) return;
     // A state is kept before the last token, which the same prompt computes again for its logits.

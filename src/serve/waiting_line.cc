@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 namespace vitrine::serve {
 
@@ -39,7 +40,18 @@ size_t WaitingLine::choose(double now, double seconds_per_token,
     indices_.push_back(i);
   }
   if (requests_.empty()) return jobs_.size();
-  return indices_[policy_->choose(requests_, seconds_per_token)];
+  policy_->look(requests_);
+  const auto first = std::ranges::min_element(requests_, {}, [&](const WaitingRequest& request) {
+    return policy_->rank(request, seconds_per_token);
+  });
+  return indices_[static_cast<size_t>(first - requests_.begin())];
+}
+
+double WaitingLine::rank(const Job& job, int64_t left, double now, double seconds_per_token) const {
+  const double waited = now - job.ready;
+  if (waited > max_wait_) return -std::numeric_limits<double>::infinity();
+  return policy_->rank({waited, std::max<int64_t>(left, 1), job.priority, job.tenant},
+                       seconds_per_token);
 }
 
 std::unique_ptr<Job> WaitingLine::take(size_t index) {

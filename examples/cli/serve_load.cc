@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve_load.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+#include "bench.h"
+
+namespace cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+LoadOutcome read_outcome(vitrine::ServedRequest& request) {
+  LoadOutcome outcome;
+  for (const vitrine::ServeEvent& event : request) {
+    if (event.kind == vitrine::ServeEvent::Kind::kToken) {
+      outcome.tokens.push_back(event.token);
+      outcome.times.push_back(event.seconds);
+      if (event.logprobs) outcome.logprobs.push_back(event.logprobs->logprob);
+    }
+    if (event.kind != vitrine::ServeEvent::Kind::kFinish) continue;
+    outcome.counts = event.counts;
+    if (event.error) outcome.problem = event.error->what();
+  }
+  return outcome;
+}
+
+[[noreturn]] void refuse_line(const std::string& path, size_t line, const std::string& what) {
+  throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                       fmt::format("{}: line {}: {}", path, line, what));
+}
+
+/// A whole number of a line; `standard` where it has none of that name.
+int64_t number_of(const nlohmann::json& json, const char* field, int64_t least, int64_t most,
+                  int64_t standard, const std::string& path, size_t line) {
+  const auto found = json.find(field);
+  if (found == json.end()) return standard;
+  if (found->is_number_integer() && *found >= least && *found <= most) return *found;
+  refuse_line(path, line,
+              fmt::format("'{}' is {}; expected a whole number from {} to {}", field, found->dump(),
+                          least, most));
+}
+
+LoadedRequest read_request(const nlohmann::json& json, int64_t vocab_size, int64_t& next_id,
+                           const std::string& path, size_t line) {
+  constexpr int64_t kMost = 1 << 24;
+  LoadedRequest loaded;
+  vitrine::ServeRequest& request = loaded.request;
+  const auto time = json.find("time");
+  if (time != json.end()) {
+    if (!time->is_number() || !std::isfinite(time->get<double>()) || time->get<double>() < 0) {
+      refuse_line(path, line,
+                  fmt::format("'time' is {}; expected seconds, 0 or more", time->dump()));
+    }
+    loaded.at = *time;
+  }
+  const auto prompt = json.find("prompt"), ids = json.find("prompt_ids");
+  if (prompt != json.end() && prompt->is_string()) {
+    request.text = *prompt;
+  } else if (ids != json.end() && ids->is_array()) {
+    for (const nlohmann::json& id : *ids) {
+      if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
+        refuse_line(path, line,
+                    fmt::format("'prompt_ids' has {}; expected ids from 0 to {}", id.dump(),
+                                vocab_size - 1));
+      }
+      request.tokens.push_back(id);
+    }
+  } else {
+    const int64_t count = number_of(json, "prompt_tokens", 1, kMost, 0, path, line);
+    request.tokens = spread_ids(vocab_size, next_id, count);
+    next_id += count | 1;
+  }
+  if (request.text.empty() && request.tokens.empty()) {
+    refuse_line(path, line, "has no prompt; expected 'prompt', 'prompt_ids' or 'prompt_tokens'");
+  }
+  request.max_new_tokens =
+      static_cast<int>(number_of(json, "max_tokens", 1, kMost, 64, path, line));
+  request.priority =
+      static_cast<int>(number_of(json, "priority", -1000000, 1000000, 0, path, line));
+  request.ignore_end_of_text = true;
+  request.sampler.temperature = 0;
+  if (const auto tenant = json.find("tenant"); tenant != json.end()) {
+    if (!tenant->is_string()) refuse_line(path, line, "'tenant' is no text; expected a name");
+    request.tenant = *tenant;
+  }
+  return loaded;
+}
+
+}  // namespace
+
+std::vector<LoadOutcome> run_load(vitrine::Server& server,
+                                  const std::vector<LoadedRequest>& requests) {
+  std::vector<LoadOutcome> outcomes(requests.size());
+  std::vector<std::thread> readers;
+  const Clock::time_point begin = Clock::now();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(requests[i].at)));
+    try {
+      readers.emplace_back(
+          [&outcome = outcomes[i], request = server.submit(requests[i].request)]() mutable {
+            outcome = read_outcome(request);
+          });
+    } catch (const vitrine::Error& error) {
+      outcomes[i].problem = error.what();
+    }
+  }
+  for (std::thread& reader : readers) reader.join();
+  return outcomes;
+}
+
+std::vector<double> gaps_of(const std::vector<LoadOutcome>& outcomes) {
+  std::vector<double> gaps;
+  for (const LoadOutcome& outcome : outcomes) {
+    for (size_t i = 1; i < outcome.times.size(); ++i) {
+      gaps.push_back(outcome.times[i] - outcome.times[i - 1]);
+    }
+  }
+  return gaps;
+}
+
+void require_answers(const std::vector<LoadOutcome>& outcomes) {
+  for (const LoadOutcome& outcome : outcomes) {
+    if (!outcome.problem.empty()) {
+      throw vitrine::Error(vitrine::ErrorKind::kInternal, "a request failed: " + outcome.problem);
+    }
+  }
+}
+
+vitrine::ServeRequest token_request(int64_t vocab_size, int64_t beginning, int64_t shared,
+                                    int64_t number, int64_t own, int count) {
+  vitrine::ServeRequest request;
+  request.tokens = spread_ids(vocab_size, beginning, shared);
+  // Far from any other text: an odd distance, since ids repeat after the vocabulary's size.
+  const auto rest = spread_ids(vocab_size, 1000003 + number * ((own + 64) | 1), own);
+  request.tokens.insert(request.tokens.end(), rest.begin(), rest.end());
+  request.max_new_tokens = count;
+  request.ignore_end_of_text = true;
+  request.sampler.temperature = 0;
+  return request;
+}
+
+std::vector<LoadedRequest> read_trace(const std::string& path, int64_t vocab_size) {
+  std::ifstream file(path);
+  if (!file) {
+    throw vitrine::Error(vitrine::ErrorKind::kInvalidArgument,
+                         "--workload: '" + path +
+                             "' is no workload and cannot be read; expected one of the names that "
+                             "--help has, or a file with a JSON object a line");
+  }
+  std::vector<LoadedRequest> requests;
+  int64_t next_id = 0;
+  size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const nlohmann::json json = nests_deeper_than(line, 16)
+                                    ? nlohmann::json(nlohmann::json::value_t::discarded)
+                                    : nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) refuse_line(path, number, "is no JSON object; expected one a line");
+    requests.push_back(read_request(json, vocab_size, next_id, path, number));
+  }
+  if (requests.empty()) refuse_line(path, 1, "has no request; expected a JSON object a line");
+  std::ranges::stable_sort(requests, {}, &LoadedRequest::at);
+  return requests;
+}
+
+}  // namespace cli
