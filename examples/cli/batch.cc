@@ -156,7 +156,7 @@ class BatchRun {
   }
 
   void answer(const BatchLine& line) {
-    const std::string id = fmt::format("{}-{}", "batch", line.custom_id);
+    const std::string id = "batch-" + line.custom_id;
     int status = 200;
     std::string body;
     try {

@@ -51,11 +51,33 @@ struct ServeRequest {
   int priority = 0;                 ///< by the policy "priority" the lowest goes first
   /// Whose request this is: for fair shares, and to keep prefixes of different tenants apart.
   std::string tenant = {};
-  std::string adapter = {};  ///< one of EngineOptions::adapters by its folder's name; empty: none
+  /// A model of the server by its name, or one of a model's EngineOptions::adapters by its folder's
+  /// name; empty: the first model.
+  std::string model = {};
   /// Whose records go to this sink alone (not owned; it stays until the request has ended). The
   /// whole prompt is computed then, since an account has to hold all of it.
   AuditSink* audit = nullptr;
-  bool use_cache = true;  ///< the prompt may begin with what was computed before
+  bool use_cache = true;     ///< the prompt may begin with what was computed before
+  bool pins_prompt = false;  ///< its prompt stays in the cache until Server::clear_cache()
+};
+
+/// Where a prompt stopped to be the one that another request of its tenant had computed, though it
+/// goes on alike behind: a time, a counter, a list in another order. What stands behind it is
+/// computed again each time.
+struct PromptBreak {
+  int64_t position = 0;        ///< of the first token that is another one
+  int64_t changed_tokens = 0;  ///< until it goes on alike
+  int64_t lost_tokens = 0;     ///< behind these, alike and computed again
+  std::string section = {};    ///< of a conversation: "messages[0] (system)"; else "prompt"
+  std::string before = {};     ///< the other prompt's text there
+  std::string after = {};      ///< this one's
+};
+
+/// What is moved within a tenant's prompts so that they begin alike (ServerOptions::stable_roots).
+struct StableRoot {
+  std::string tenant = {};         ///< whose prompts
+  std::string role = "system";     ///< the messages in whose text lines are moved
+  std::vector<std::string> lines;  ///< patterns of fnmatch(3); lines that match go to the end
 };
 
 /// How long a request took, in seconds, and what it took.
@@ -89,6 +111,10 @@ struct ServeEvent {
   bool is_stop_string = false;                 ///< of kFinish: a text of ServeRequest::stop did it
   std::optional<Error> error = {};             ///< of kFinish: why it failed
   ServeCounts counts = {};                     ///< of kFinish
+  std::optional<PromptBreak> prompt_break = {};  ///< of kFinish, where there was one
+  /// [prompt tokens] of kFinish, where ServerOptions::stable_roots moved lines: the ids that the
+  /// prompt was computed with, and those that it would have had.
+  std::vector<int32_t> stable_prompt = {}, given_prompt = {};
   std::shared_ptr<const ChatAnswer> answer = {};  ///< of kFinish: the parts of a conversation's
 };
 
@@ -178,6 +204,9 @@ struct ServerOptions {
   /// Guesses text ahead for each answer ("ngram", "suffix"; empty: nobody), where the step has room
   /// for more tokens at little cost.
   std::string drafter = {};
+  /// Lines of messages that go behind the others of their message, which a tenant has asked for: it
+  /// changes what the model reads.
+  std::vector<StableRoot> stable_roots = {};
   /// Where records of requests without a sink of their own go (not owned; null: nowhere).
   AuditSink* audit = nullptr;
 };
@@ -196,6 +225,8 @@ struct ServeHistogram {
   double largest = 0;                            ///< of all
   /// Counts one more.
   VITRINE_API void add(double value);
+  /// Adds those of another one.
+  VITRINE_API ServeHistogram& operator+=(const ServeHistogram& other);
 };
 
 /// What a server has done so far, and how it stands.
@@ -224,15 +255,25 @@ struct ServerTelemetry {
   int64_t kept_prefixes = 0;            ///< now
   int64_t free_blocks = 0;              ///< of keys and values, now
   int64_t num_blocks = 0;               ///< of them all
+  uint64_t prompt_breaks = 0;           ///< requests with a PromptBreak
+  uint64_t broken_tokens = 0;           ///< PromptBreak::lost_tokens of them all
+  ConstraintCounts constraint = {};     ///< of all answers that have ended
+  SpeculationCounts speculation = {};   ///< the same
   double scheduler_seconds = 0;         ///< processor time within scheduler and prefix tree
   double engine_seconds = 0;            ///< within steps
+};
+
+/// A model, and what requests call it.
+struct NamedModel {
+  std::string name;  ///< empty: requests that name none get the first model
+  Model model;       ///< opened for serving (prepare_for_serving)
 };
 
 /// Gives a model's options what serving needs: room for so many answers at once, and a row of
 /// logits for each. What is set already stays.
 VITRINE_API void prepare_for_serving(ModelOptions& options, int max_running);
 
-/// Answers many requests at once on one model: continuous batching with chunked prompts, prefixes
+/// Answers many requests at once: continuous batching with chunked prompts, prefixes
 /// that are computed once, and preemption. None of it changes a bit of anybody's answer on the
 /// fused path (ModelSummary::invariant).
 ///
@@ -247,6 +288,9 @@ class VITRINE_API Server {
  public:
   /// Throws kInvalidArgument for options out of range, and what AuditSink::open throws.
   explicit Server(Model model, const ServerOptions& options = {});
+  /// Several models, which step by turns. Throws kInvalidArgument besides where there is none, or
+  /// two have one name.
+  explicit Server(std::vector<NamedModel> models, const ServerOptions& options = {});
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   /// Cancels what is not finished and waits for the step under way.
@@ -255,8 +299,9 @@ class VITRINE_API Server {
   /// Takes a request in; what is wrong with it its last event tells. Throws kInvalidArgument where
   /// it has no prompt or more than one, kOutOfMemory where max_waiting wait already.
   ServedRequest submit(ServeRequest request);
-  /// The model, for what only reads (Model's docstring says what that is).
-  const Model& model() const;
+  /// The first model, or the one that a request of this name gets, for what only reads (Model's
+  /// docstring says what that is). Throws kInvalidArgument for a name that there is not.
+  const Model& model(std::string_view name = {}) const;
   /// The options, with what stands for defaults.
   const ServerOptions& options() const;
   /// What it has done so far.

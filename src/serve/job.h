@@ -14,6 +14,14 @@
 
 namespace vitrine::serve {
 
+/// Where a prompt parts from a kept text and goes on alike behind.
+struct PrefixBreak {
+  int64_t position = 0;       ///< of the first token that is another one
+  std::vector<int32_t> kept;  ///< the kept text's tokens until they go on alike
+  int64_t changed = 0;        ///< the prompt's own in their place
+  int64_t lost = 0;           ///< tokens alike behind them; 0: there is no break
+};
+
 /// How a job ended.
 struct JobEnd {
   GenerateResult result;       ///< what was made until then
@@ -33,7 +41,9 @@ struct Job {
   bool use_cache = true;                   ///< it may begin with a kept prefix, and leave some
   AuditSink* audit = nullptr;              ///< who gets its records alone
   double ready = 0;                        ///< when it began to wait, by the scheduler's clock
+  bool pins_prompt = false;                ///< ServeRequest::pins_prompt
   int64_t preemptions = 0;                 ///< so far
+  PrefixBreak prefix_break = {};           ///< where it parts from what the tree has
   int64_t cached_tokens = 0;               ///< of its prompt, that it began with
   const std::atomic<bool>* cancelled = nullptr;          ///< raised by the host; null: never
   std::function<bool()> is_paused = {};                  ///< its reader is behind; empty: never

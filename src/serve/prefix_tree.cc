@@ -77,6 +77,45 @@ PrefixTree::Match PrefixTree::find(const PrefixKey& key, std::span<const int32_t
   return best;
 }
 
+PrefixBreak PrefixTree::find_break(const PrefixKey& key, std::span<const int32_t> tokens) const {
+  constexpr size_t kLookAhead = 1024, kWindow = 16, kMostChanged = 96;
+  const Place place = descend(key, tokens);
+  if (place.node == nullptr || place.known == std::ssize(tokens)) return {};
+  // What the tree has behind the place, along the child that was used most.
+  std::vector<int32_t> kept;
+  const Node* node = place.node;
+  const auto within = std::ssize(node->edge) - (node->end - place.known);
+  if (node->parent != nullptr) kept.assign(node->edge.begin() + within, node->edge.end());
+  while (kept.size() < kLookAhead && !node->children.empty()) {
+    node = std::ranges::max_element(node->children, {}, [](const auto& child) {
+             return child.second->uses;
+           })->second.get();
+    kept.insert(kept.end(), node->edge.begin(), node->edge.end());
+  }
+  const auto own = tokens.subspan(static_cast<size_t>(place.known));
+  const auto alike = [&](size_t in_kept, size_t in_own) {
+    const auto parted =
+        std::ranges::mismatch(std::span(kept).subspan(in_kept), own.subspan(in_own));
+    return static_cast<size_t>(parted.in2 - (own.begin() + static_cast<std::ptrdiff_t>(in_own)));
+  };
+  // The least change first.
+  for (size_t changed = 1; changed <= 2 * kMostChanged; ++changed) {
+    for (size_t in_own = 0; in_own <= std::min(changed, kMostChanged); ++in_own) {
+      const size_t in_kept = changed - in_own;
+      if (in_kept > kMostChanged || in_kept + kWindow > kept.size() ||
+          in_own + kWindow > own.size()) {
+        continue;
+      }
+      const size_t lost = alike(in_kept, in_own);
+      if (lost < kWindow) continue;
+      kept.resize(in_kept);
+      return {place.known, std::move(kept), static_cast<int64_t>(in_own),
+              static_cast<int64_t>(lost)};
+    }
+  }
+  return {};
+}
+
 void PrefixTree::rank(Node* node) const {
   const auto tokens = static_cast<double>(std::ssize(node->edge));
   const int64_t first = (node->end - std::ssize(node->edge)) / block_size_;

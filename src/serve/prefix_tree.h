@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/job.h"
 #include "vitrine/step.h"
 
 namespace vitrine::serve {
@@ -46,6 +47,9 @@ class PrefixTree {
   };
   /// Finds the longest beginning of the tokens that can be gone on from. Changes nothing.
   Match find(const PrefixKey& key, std::span<const int32_t> tokens) const;
+
+  /// Says where tokens part from a kept text and go on alike behind.
+  PrefixBreak find_break(const PrefixKey& key, std::span<const int32_t> tokens) const;
 
   /// Keeps the first `length` tokens of a sequence, which are all computed. Returns the node, which
   /// is held (drop() it); null where `length` is 0.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/prepare.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
-#include <filesystem>
+
+#include "serve/adapter_name.h"
 
 namespace vitrine::serve {
 
@@ -14,9 +17,21 @@ constexpr size_t kMaxTenants = 64;  // that have grammars of their own at once
   throw Error(ErrorKind::kInvalidArgument, message);
 }
 
-std::string adapter_name(const std::string& folder) {
-  const std::filesystem::path path(folder);
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
+// The lines that match one of the patterns go behind the others.
+std::string move_lines(const std::string& text, const std::vector<std::string>& patterns) {
+  std::string stay, moved;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const bool moves = std::ranges::any_of(patterns, [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), line.c_str(), 0) == 0;
+    });
+    (moves ? moved : stay) += line + "\n";
+    begin = end + 1;
+  }
+  std::string all = stay + moved;
+  if (!text.ends_with('\n') && !all.empty()) all.pop_back();
+  return all;
 }
 
 bool is_constrained_format(std::string_view format) {
@@ -45,25 +60,31 @@ GrammarCache& RequestPreparer::grammars_of(const std::string& tenant) {
 }
 
 int RequestPreparer::adapter_index(const std::string& name) const {
-  if (name.empty()) return -1;
   const std::vector<std::string>& folders = model_.options().adapters;
-  std::string known;
-  for (size_t i = 0; i < folders.size(); ++i) {
-    if (adapter_name(folders[i]) == name) return static_cast<int>(i);
-    known += (known.empty() ? "" : ", ") + adapter_name(folders[i]);
-  }
-  refuse("request field 'adapter' names '" + name + "'; expected " +
-         (known.empty() ? "none, since the model was loaded without adapters" : "one of " + known));
+  const auto found = std::ranges::find(folders, name, adapter_name);
+  return found == folders.end() ? -1 : static_cast<int>(found - folders.begin());
 }
 
-std::string RequestPreparer::write_prompt(const ServeRequest& request) const {
+std::vector<ChatMessage> RequestPreparer::stable_messages(const ServeRequest& request) const {
+  std::vector<ChatMessage> messages = request.messages;
+  for (const StableRoot& root : options_.stable_roots) {
+    if (root.tenant != request.tenant) continue;
+    for (ChatMessage& message : messages) {
+      if (message.role == root.role) message.content = move_lines(message.content, root.lines);
+    }
+  }
+  return messages;
+}
+
+std::string RequestPreparer::write_prompt(const ServeRequest& request,
+                                          const std::vector<ChatMessage>& messages) const {
   const ChatTemplate* chat = model_.chat_template();
   if (chat == nullptr) {
     refuse(
         "request field 'messages' is a conversation, and the model has no chat template; expected "
         "'text', or ModelOptions::chat_template");
   }
-  return render_with_calls(*chat, request.messages, request.chat);
+  return render_with_calls(*chat, messages, request.chat);
 }
 
 std::optional<Grammar> RequestPreparer::compile(const ServeRequest& request,
@@ -118,7 +139,11 @@ std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
   auto job = std::make_unique<Job>();
   std::string prompt = request.text;
   const bool is_conversation = !request.messages.empty();
-  if (is_conversation) prompt = write_prompt(request);
+  if (is_conversation) {
+    const std::string given = write_prompt(request, request.messages);
+    prompt = write_prompt(request, stable_messages(request));
+    if (prompt != given) state.given_prompt = model_.tokenizer().encode(given, false);
+  }
   // A template writes the tokens around a prompt itself.
   job->prompt =
       request.tokens.empty() ? model_.tokenizer().encode(prompt, !is_conversation) : request.tokens;
@@ -140,7 +165,8 @@ std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
     job->drafter = make_drafter(options_.drafter);
     options.speculation.scope = request.tenant;
   }
-  job->adapter = adapter_index(request.adapter);
+  job->adapter = adapter_index(request.model);
+  job->pins_prompt = request.pins_prompt;
   job->priority = request.priority;
   job->tenant = request.tenant;
   if (!options_.share_between_tenants) job->cache_scope = request.tenant;
@@ -148,6 +174,7 @@ std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
   job->audit = request.audit;
   job->cancelled = &state.cancelled;
   state.tokenizer = &model_.tokenizer();
+  state.prompt = job->prompt;
   state.form.stop = request.stop;
   if (is_conversation) {
     state.form.is_conversation = true;

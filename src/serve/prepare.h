@@ -25,7 +25,9 @@ class RequestPreparer {
   std::unique_ptr<Job> prepare(RequestState& state);
 
  private:
-  std::string write_prompt(const ServeRequest& request) const;
+  std::string write_prompt(const ServeRequest& request,
+                           const std::vector<ChatMessage>& messages) const;
+  std::vector<ChatMessage> stable_messages(const ServeRequest& request) const;
   void hold_answer(const ServeRequest& request, const std::string& prompt, Job& job);
   std::optional<Grammar> compile(const ServeRequest& request, const std::string& prompt);
   int adapter_index(const std::string& name) const;

@@ -98,6 +98,35 @@ void RequestState::show(std::span<const TokenLogprobs> logprobs, bool is_all) {
   }
 }
 
+// Which message the text behind `before` stands in: the last one whose content has begun by then.
+std::string RequestState::section_at(const std::string& before) const {
+  if (request.messages.empty()) return "prompt";
+  size_t at = 0, section = 0;
+  for (size_t i = 0; i < request.messages.size(); ++i) {
+    // A template may trim what a message says: its first line is looked for.
+    const std::string& content = request.messages[i].content;
+    const size_t found = form.prompt.find(content.substr(0, content.find('\n')), at);
+    if (found == std::string::npos) continue;
+    if (found > before.size()) break;
+    section = i;
+    at = found;
+  }
+  return "messages[" + std::to_string(section) + "] (" + request.messages[section].role + ")";
+}
+
+PromptBreak RequestState::told_break() const {
+  const auto position = static_cast<size_t>(prefix_break.position);
+  PromptBreak told;
+  told.position = prefix_break.position;
+  told.changed_tokens = prefix_break.changed;
+  told.lost_tokens = prefix_break.lost;
+  told.before = tokenizer->decode(prefix_break.kept, false);
+  told.after = tokenizer->decode(
+      std::span(prompt).subspan(position, static_cast<size_t>(prefix_break.changed)), false);
+  told.section = section_at(tokenizer->decode(std::span(prompt).first(position), false));
+  return told;
+}
+
 void RequestState::finish(JobEnd end) {
   if (reader) show(end.result.logprobs, /*is_all=*/true);
   ServeEvent last;
@@ -117,6 +146,11 @@ void RequestState::finish(JobEnd end) {
   counts.total_seconds = seconds_between(submitted, Clock::now());
   last.seconds = counts.total_seconds;
   last.counts = counts;
+  if (prefix_break.lost > 0) last.prompt_break = told_break();
+  if (!given_prompt.empty()) {
+    last.stable_prompt = std::move(prompt);
+    last.given_prompt = std::move(given_prompt);
+  }
   if (on_finish) on_finish(last);
   push(std::move(last));
 }

@@ -49,6 +49,9 @@ struct RequestState {
 
   const Tokenizer* tokenizer = nullptr;
   AnswerForm form;
+  std::vector<int32_t> prompt;        ///< ids that are computed
+  std::vector<int32_t> given_prompt;  ///< ids before lines were moved; empty: none were
+  PrefixBreak prefix_break;
   std::optional<AnswerReader> reader;
   ServeCounts counts;
   int32_t attempt = 0;
@@ -57,6 +60,8 @@ struct RequestState {
   Clock::time_point submitted = Clock::now(), ready = submitted, last_token = submitted;
 
  private:
+  PromptBreak told_break() const;
+  std::string section_at(const std::string& before) const;
   void show(std::span<const TokenLogprobs> logprobs, bool is_all);
 
   mutable std::mutex mutex_;

@@ -97,7 +97,11 @@ Scheduler::~Scheduler() {
 
 void Scheduler::add(std::unique_ptr<Job> job) { waiting_.add(std::move(job)); }
 
-void Scheduler::clear_cache() { tree_.clear(); }
+void Scheduler::clear_cache() {
+  for (PrefixTree::Node* node : pinned_) PrefixTree::drop(node);
+  pinned_.clear();
+  tree_.clear();
+}
 
 ServerTelemetry Scheduler::telemetry() const {
   ServerTelemetry now = telemetry_;
@@ -227,6 +231,9 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
       return false;
     }
     Job& begun = *job;
+    if (options_.cache_prefixes && begun.use_cache && begun.cached_tokens == 0) {
+      begun.prefix_break = tree_.find_break({begun.adapter, begun.cache_scope}, begun.prompt);
+    }
     std::unique_ptr<RunningAnswer> answer;
     try {
       answer = std::make_unique<RunningAnswer>(stepper_, sinks_, std::move(job), match);
@@ -442,11 +449,18 @@ void Scheduler::keep_prefixes(RunningAnswer& answer) {
   answer.is_prompt_kept = answer.is_prompt_kept || is_prompt_end;
   // A state is kept where it stands. Else whole blocks do, since whoever goes on would have to copy
   // a part of one.
-  const bool is_exact = is_cut || is_end || has_states_;
+  const bool is_pinned = is_prompt_end && job.pins_prompt;
+  const bool is_exact = is_cut || is_end || is_pinned || has_states_;
   const int64_t kept = is_exact ? length : length / block_size_ * block_size_;
   if (kept == 0) return;
   try {
-    answer.hold(tree_.insert({job.adapter, job.cache_scope}, answer.sequence(), kept, clock_()));
+    PrefixTree::Node* const node =
+        tree_.insert({job.adapter, job.cache_scope}, answer.sequence(), kept, clock_());
+    if (is_pinned) {
+      PrefixTree::hold(node);
+      pinned_.push_back(node);
+    }
+    answer.hold(node);
   } catch (const Error& error) {  // it can do without
     log_message(LogLevel::kWarning, std::string("a prefix is not kept: ") + error.what());
   }
@@ -457,6 +471,11 @@ void Scheduler::end(RunningAnswer& answer, std::optional<Error> error) {
   JobEnd end;
   end.result = answer.finished() ? answer.generation().take_result() : answer.generation().result();
   if (error) end.result.reason = StopReason::kFailed;
+  telemetry_.constraint += end.result.constraint;
+  telemetry_.speculation += end.result.speculation;
+  const PrefixBreak& parted = answer.job().prefix_break;
+  telemetry_.prompt_breaks += parted.lost > 0 ? 1 : 0;
+  telemetry_.broken_tokens += static_cast<uint64_t>(parted.lost);
   end.error = std::move(error);
   if (!answer.finished()) answer.generation().cancel();
   std::exchange(answer.job().on_end, nullptr)(std::move(end));

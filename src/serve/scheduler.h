@@ -71,6 +71,7 @@ class Scheduler {
   const bool has_states_;
   SequenceSinks sinks_;
   PrefixTree tree_;
+  std::vector<PrefixTree::Node*> pinned_;
   WaitingLine waiting_;
   StepCosts costs_;
   Answers running_;  // in the order in which they were admitted

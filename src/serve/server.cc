@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "serve/adapter_name.h"
 #include "serve/prepare.h"
 #include "serve/request_state.h"
 #include "serve/scheduler.h"
@@ -48,15 +49,64 @@ struct Bell {
   }
 };
 
+/// A model with what decides its steps and what reads its requests.
+struct ServedModel {
+  ServedModel(NamedModel named, const ServerOptions& options)
+      : name(std::move(named.name)),
+        model(std::move(named.model)),
+        scheduler(model, options, steady_seconds),
+        preparer(model, scheduler.options()) {
+    for (const std::string& folder : model.options().adapters) {
+      adapters.push_back(adapter_name(folder));
+    }
+  }
+  bool answers(std::string_view asked) const {
+    return asked == name || std::ranges::find(adapters, asked) != adapters.end();
+  }
+
+  std::string name;
+  Model model;
+  Scheduler scheduler;
+  RequestPreparer preparer;
+  std::vector<std::string> adapters;
+};
+
+/// Adds what another model's scheduler counted.
+void add_counts(ServerTelemetry& all, const ServerTelemetry& one) {
+  all.running += one.running;
+  all.steps += one.steps;
+  all.prompt_tokens += one.prompt_tokens;
+  all.cached_tokens += one.cached_tokens;
+  all.computed_prompt_tokens += one.computed_prompt_tokens;
+  all.new_tokens += one.new_tokens;
+  all.preemptions += one.preemptions;
+  all.paused_readers += one.paused_readers;
+  all.evicted_prefixes += one.evicted_prefixes;
+  all.evicted_tokens += one.evicted_tokens;
+  all.evicted_age_seconds += one.evicted_age_seconds;
+  all.kept_prefixes += one.kept_prefixes;
+  all.free_blocks += one.free_blocks;
+  all.num_blocks += one.num_blocks;
+  all.prompt_breaks += one.prompt_breaks;
+  all.broken_tokens += one.broken_tokens;
+  all.constraint += one.constraint;
+  all.speculation += one.speculation;
+  all.scheduler_seconds += one.scheduler_seconds;
+  all.engine_seconds += one.engine_seconds;
+  all.step_seconds += one.step_seconds;
+}
+
 /// Two threads and what they share: one prepares requests, one steps.
 class ServerLoop {
  public:
-  ServerLoop(Model model, const ServerOptions& options)
-      : model_(std::move(model)),
-        scheduler_(model_, options, steady_seconds),
-        preparer_(model_, scheduler_.options()),
-        prepares_([this] { prepare_all(); }),
-        steps_([this] { step_all(); }) {}
+  ServerLoop(std::vector<NamedModel> models, const ServerOptions& options) {
+    check_models(models, options);
+    for (NamedModel& each : models) {
+      models_.push_back(std::make_unique<ServedModel>(std::move(each), options));
+    }
+    prepares_ = std::thread([this] { prepare_all(); });
+    steps_ = std::thread([this] { step_all(); });
+  }
 
   ~ServerLoop() {
     {
@@ -67,7 +117,7 @@ class ServerLoop {
     prepares_.join();
     steps_.join();
     for (const auto& state : submitted_) end_cancelled(*state);
-    for (auto& job : ready_) {
+    for (auto& [model, job] : ready_) {
       JobEnd cancelled;
       cancelled.result.reason = StopReason::kCancelled;
       job->on_end(std::move(cancelled));
@@ -79,7 +129,7 @@ class ServerLoop {
   std::shared_ptr<RequestState> submit(ServeRequest request) {
     check(request);
     const std::lock_guard lock(mutex_);
-    if (num_waiting_ >= scheduler_.options().max_waiting) {
+    if (num_waiting_ >= options().max_waiting) {
       ++telemetry_.refused;
       throw Error(ErrorKind::kOutOfMemory,
                   std::to_string(num_waiting_) +
@@ -88,30 +138,22 @@ class ServerLoop {
     }
     ++telemetry_.submitted;
     ++num_waiting_;
-    auto state =
-        std::make_shared<RequestState>(++last_id_, std::move(request),
-                                       static_cast<size_t>(scheduler_.options().max_unread_events));
+    auto state = std::make_shared<RequestState>(++last_id_, std::move(request),
+                                                static_cast<size_t>(options().max_unread_events));
     connect(*state);
     submitted_.push_back(state);
     changed_.notify_all();
     return state;
   }
 
-  const Model& model() const { return model_; }
-  const ServerOptions& options() const { return scheduler_.options(); }
+  const Model& model(std::string_view name) const { return find(name).model; }
+  const ServerOptions& options() const { return models_.front()->scheduler.options(); }
 
   ServerTelemetry telemetry() const {
     const std::lock_guard lock(mutex_);
-    ServerTelemetry now = stepped_;  // with what is counted here
-    now.submitted = telemetry_.submitted;
-    now.finished = telemetry_.finished;
-    now.failed = telemetry_.failed;
-    now.cancelled = telemetry_.cancelled;
-    now.refused = telemetry_.refused;
+    ServerTelemetry now = telemetry_;
+    add_counts(now, stepped_);
     now.waiting = num_waiting_;
-    now.first_token_seconds = telemetry_.first_token_seconds;
-    now.gap_seconds = telemetry_.gap_seconds;
-    now.queue_seconds = telemetry_.queue_seconds;
     return now;
   }
 
@@ -123,6 +165,37 @@ class ServerLoop {
   }
 
  private:
+  static void check_models(const std::vector<NamedModel>& models, const ServerOptions& options) {
+    if (models.empty()) {
+      throw Error(ErrorKind::kInvalidArgument, "a server has no model; expected one at least");
+    }
+    for (size_t i = 1; i < models.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (models[i].name != models[j].name) continue;
+        throw Error(
+            ErrorKind::kInvalidArgument,
+            "two models of a server are called '" + models[i].name + "'; expected a name for each");
+      }
+    }
+    if (models.size() > 1 && options.audit != nullptr) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "server option 'audit' is set beside several models, whose records have other "
+                  "layouts; expected a sink for each request (ServeRequest::audit)");
+    }
+  }
+
+  ServedModel& find(std::string_view name) const {
+    std::string known;
+    for (const auto& each : models_) {
+      if (name.empty() || each->answers(name)) return *each;
+      for (const std::string& own : each->adapters) known += (known.empty() ? "" : ", ") + own;
+      if (!each->name.empty()) known += (known.empty() ? "" : ", ") + each->name;
+    }
+    throw Error(ErrorKind::kInvalidArgument,
+                "request field 'model' is '" + std::string(name) + "'; expected " +
+                    (known.empty() ? "none, since the server's model has no name" : known));
+  }
+
   void connect(RequestState& state) {
     state.wake = [bell = bell_] { bell->ring(); };
     state.on_first = [this](double seconds) {
@@ -173,14 +246,15 @@ class ServerLoop {
         leave_line(*state);
         return end_cancelled(*state);
       }
-      std::unique_ptr<Job> job = preparer_.prepare(*state);
+      ServedModel& model = find(state->request.model);
+      std::unique_ptr<Job> job = model.preparer.prepare(*state);
       state->ready = RequestState::Clock::now();
       state->counts.prepare_seconds =
           std::chrono::duration<double>(state->ready - state->submitted).count();
       job->ready = steady_seconds();
       follow(*job, state);
       const std::lock_guard lock(mutex_);
-      ready_.push_back(std::move(job));
+      ready_.emplace_back(&model, std::move(job));
       bell_->has_news = true;
     } catch (const Error& error) {
       fail(*state, error);
@@ -213,13 +287,19 @@ class ServerLoop {
     };
     job.on_end = [this, &job, state](JobEnd end) {
       state->counts.preemptions = job.preemptions;
+      state->prefix_break = job.prefix_break;
       leave_line(*state);
       {  // who reads the last event finds its tokens counted
         const std::lock_guard lock(mutex_);
-        stepped_ = scheduler_.telemetry();
+        count_steps();
       }
       state->finish(std::move(end));
     };
+  }
+
+  void count_steps() {
+    stepped_ = {};
+    for (const auto& each : models_) add_counts(stepped_, each->scheduler.telemetry());
   }
 
   void step_all() {
@@ -227,17 +307,19 @@ class ServerLoop {
       {
         std::unique_lock lock(mutex_);
         if (is_ending_) return;
-        for (auto& job : ready_) scheduler_.add(std::move(job));
+        for (auto& [model, job] : ready_) model->scheduler.add(std::move(job));
         ready_.clear();
         bell_->has_news = false;
         if (std::exchange(clears_cache_, false)) {
-          scheduler_.clear_cache();
+          for (auto& each : models_) each->scheduler.clear_cache();
+          count_steps();
           changed_.notify_all();
         }
       }
-      const bool has_stepped = scheduler_.step();
+      bool has_stepped = false;
+      for (auto& each : models_) has_stepped = each->scheduler.step() || has_stepped;
       std::unique_lock lock(mutex_);
-      stepped_ = scheduler_.telemetry();
+      count_steps();
       if (has_stepped) continue;
       changed_.wait(lock, [this] {
         return is_ending_ || bell_->has_news || clears_cache_ || !ready_.empty();
@@ -252,11 +334,9 @@ class ServerLoop {
   int64_t num_waiting_ = 0;  // requests without a place
   uint64_t last_id_ = 0;
   bool is_ending_ = false, clears_cache_ = false;
-  Model model_;
-  Scheduler scheduler_;
-  RequestPreparer preparer_;
+  std::vector<std::unique_ptr<ServedModel>> models_;
   std::deque<std::shared_ptr<RequestState>> submitted_;
-  std::vector<std::unique_ptr<Job>> ready_;
+  std::vector<std::pair<ServedModel*, std::unique_ptr<Job>>> ready_;
   std::thread prepares_, steps_;
 };
 
@@ -270,6 +350,14 @@ void ServeHistogram::add(double value) {
   largest = std::max(largest, value);
 }
 
+ServeHistogram& ServeHistogram::operator+=(const ServeHistogram& other) {
+  for (size_t i = 0; i < std::size(counts); ++i) counts[i] += other.counts[i];
+  count += other.count;
+  sum += other.sum;
+  largest = std::max(largest, other.largest);
+  return *this;
+}
+
 void prepare_for_serving(ModelOptions& options, int max_running) {
   EngineOptions& engine = options.engine;
   engine.max_sequences = std::max(engine.max_sequences, max_running + 1);
@@ -277,14 +365,26 @@ void prepare_for_serving(ModelOptions& options, int max_running) {
   if (engine.max_logit_rows == 0) engine.max_logit_rows = max_running + 64;
 }
 
+namespace {
+
+std::vector<NamedModel> only(Model model) {
+  std::vector<NamedModel> models;
+  models.push_back({"", std::move(model)});
+  return models;
+}
+
+}  // namespace
+
 Server::Server(Model model, const ServerOptions& options)
-    : loop_(std::make_unique<serve::ServerLoop>(std::move(model), options)) {}
+    : Server(only(std::move(model)), options) {}
+Server::Server(std::vector<NamedModel> models, const ServerOptions& options)
+    : loop_(std::make_unique<serve::ServerLoop>(std::move(models), options)) {}
 Server::~Server() = default;
 
 ServedRequest Server::submit(ServeRequest request) {
   return ServedRequest(loop_->submit(std::move(request)));
 }
-const Model& Server::model() const { return loop_->model(); }
+const Model& Server::model(std::string_view name) const { return loop_->model(name); }
 const ServerOptions& Server::options() const { return loop_->options(); }
 ServerTelemetry Server::telemetry() const { return loop_->telemetry(); }
 void Server::clear_cache() { loop_->clear_cache(); }

@@ -224,7 +224,7 @@ TEST_F(ServerTest, BadRequestsAreToldAlone) {
   long_one.text.clear();
   long_one.tokens = std::vector<int32_t>(300, 5);
   ServeRequest adapted = story(3);
-  adapted.adapter = "medical";
+  adapted.model = "medical";
   ServeRequest hot = story(3);
   hot.sampler.temperature = -1;
   for (const ServeRequest& request : {long_one, adapted, hot}) {
@@ -300,6 +300,85 @@ TEST_F(ServerTest, TheEndOfTheServerEndsAll) {
   ASSERT_TRUE(told.last);
   EXPECT_EQ(told.last->reason, StopReason::kCancelled);
   left->cancel();
+}
+
+// A time in the system prompt: what stands behind it is computed again each time.
+TEST_F(ServerTest, APromptThatPartsFromTheLastOneIsTold) {
+  ServerOptions options;
+  options.stable_roots = {{"stable", "system", {"time: *"}}};
+  Server server = this->server(options);
+  const auto ask = [&](const std::string& time, const std::string& tenant) {
+    ServeRequest request;
+    request.messages = {{"system", "You are a storyteller who loves short tales.\ntime: " + time +
+                                       "\nTell of animals, of the sea and of old houses, and "
+                                       "always end with a good deed that somebody did."},
+                        {"user", "Tell me one."}};
+    request.max_new_tokens = 2;
+    request.tenant = tenant;
+    ServedRequest served = server.submit(request);
+    return *read_all(served).last;
+  };
+  EXPECT_FALSE(ask("09:14:27", "a").prompt_break);
+  const ServeEvent told = ask("10:55:08", "a");
+  ASSERT_TRUE(told.prompt_break);
+  EXPECT_EQ(told.prompt_break->section, "messages[0] (system)");
+  EXPECT_GT(told.prompt_break->lost_tokens, 16);
+  EXPECT_NE(told.prompt_break->before, told.prompt_break->after);
+  EXPECT_EQ(server.telemetry().prompt_breaks, 1u);
+  // Moved behind the other lines it breaks less.
+  ask("09:14:27", "stable");
+  const ServeEvent moved = ask("10:55:08", "stable");
+  EXPECT_GT(moved.counts.cached_tokens, told.counts.cached_tokens + 16);
+  EXPECT_NE(moved.stable_prompt, moved.given_prompt);
+  EXPECT_FALSE(moved.given_prompt.empty());
+  EXPECT_TRUE(told.given_prompt.empty());
+}
+
+TEST_F(ServerTest, APinnedPromptStays) {
+  ModelOptions model = server_model(1);
+  model.engine.max_context = 128;
+  Server server(Model::open(shipped_model(), model));
+  ServeRequest pinned = story(2);
+  for (int i = 0; i < 4; ++i) pinned.text += " a girl who lived in a house by the sea, and";
+  pinned.pins_prompt = true;
+  ServedRequest first = server.submit(pinned);
+  read_all(first);
+  for (int i = 0; i < 12; ++i) {  // more than there is room for
+    ServeRequest other = story(60, static_cast<uint64_t>(i) + 1);
+    other.text = std::to_string(i) + other.text + other.text;
+    ServedRequest served = server.submit(other);
+    read_all(served);
+  }
+  ServedRequest again = server.submit(pinned);
+  EXPECT_GT(read_all(again).last->counts.cached_tokens, 32);
+  EXPECT_GT(server.telemetry().evicted_prefixes, 0u);
+  server.clear_cache();
+  EXPECT_EQ(server.telemetry().kept_prefixes, 0);
+}
+
+TEST_F(ServerTest, SeveralModelsAreServedByName) {
+  ModelOptions federated = server_model();
+  federated.engine.keep_logits = false;
+  std::vector<NamedModel> models;
+  models.push_back({"base", Model::open(shipped_model(), server_model())});
+  models.push_back({"experts", Model::open(shipped_federation(), federated)});
+  Server server(std::move(models));
+  ServeRequest request = story(8);
+  ServedRequest first = server.submit(request);
+  request.model = "experts";
+  ServedRequest second = server.submit(request);
+  request.model = "nobody";
+  ServedRequest third = server.submit(request);
+  EXPECT_EQ(read_all(first).tokens, expected(story(8)).tokens);
+  EXPECT_EQ(read_all(second).tokens.size(), 8u);
+  const Told refused = read_all(third);
+  ASSERT_TRUE(refused.last->error);
+  EXPECT_NE(std::string(refused.last->error->what()).find("base, experts"), std::string::npos);
+  std::vector<NamedModel> twice;
+  twice.push_back({"a", Model::open(shipped_model(), server_model())});
+  twice.push_back({"a", Model::open(shipped_model(), server_model())});
+  EXPECT_THROW(Server(std::move(twice)), Error);
+  EXPECT_THROW(Server(std::vector<NamedModel>()), Error);
 }
 
 TEST_F(ServerTest, AFederationIsServed) {
