@@ -164,7 +164,7 @@ class BatchRun {
           vitrine::read_openai_request(line.route, line.body.dump());
       const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
       vitrine::OpenAiResponse response(request, server_.model().tokenizer(),
-                                       request.model.empty() ? arguments_.model : request.model, id,
+                                       request.model.empty() ? model_name_ : request.model, id,
                                        now);
       std::vector<vitrine::ServedRequest> served;
       for (const vitrine::ServeRequest& one : request.requests) served.push_back(submit(one));
@@ -224,6 +224,7 @@ class BatchRun {
   }
 
   const BatchArguments& arguments_;
+  const std::string model_name_ = std::filesystem::path(arguments_.model).filename().string();
   const std::vector<BatchLine>& lines_;
   vitrine::Server& server_;
   std::ofstream file_;

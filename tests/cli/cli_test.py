@@ -43,6 +43,7 @@ from replay_cases import Replay  # noqa: F401
 from report_cases import Numbers, Reports  # noqa: F401
 from sampling_cases import Sampling  # noqa: F401
 from selection_cases import Selection  # noqa: F401
+from serve_cases import Batch, BenchServe  # noqa: F401
 from shift_cases import Compact, ContextShift  # noqa: F401
 from speculation_cases import Speculation  # noqa: F401
 from stream_cases import Stream  # noqa: F401
