@@ -54,10 +54,10 @@ struct TensorInfo {
 
   uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
-  /// Of a part of a fused tensor whose elements lie scattered (gpt_oss): element c of row r lies
-  /// `row_stride` * r + `col_stride` * c bytes behind file_offset. Of blocks c counts these,
-  /// without their scales: those lie apart, one byte each, scale_row_stride to a row. 0: row after
-  /// row.
+  /// Strides in bytes, for a part of a fused tensor whose elements lie scattered (gpt_oss): element
+  /// c of row r lies `row_stride` * r + `col_stride` * c bytes behind file_offset. Where the file
+  /// stores blocks, c counts blocks. Their scales lie apart then, one byte each, `scale_row_stride`
+  /// bytes to a row. 0: row after row.
   uint64_t row_stride = 0, col_stride = 0;  ///< see row_stride
   int scale_file_index = 0;                 ///< where scales lie apart
   uint64_t scale_offset = 0;                ///< as file_offset
@@ -123,9 +123,10 @@ class VITRINE_API Checkpoint {
   /// nothing is at `path`, kIo where a file can't be read, kBadFile where its content breaks the
   /// format, kUnsupported for a valid dtype or quantization that this build can't read.
   ///
-  /// A file instead of a folder is read as GGUF (version 2 or 3, little-endian). Of a split one the
-  /// first is given, and the others lie beside it. Metadata becomes config.json, generation_config.
-  /// json and tokenizer.json; kUnsupported too for an architecture that isn't mapped.
+  /// A file instead of a folder is read as GGUF (version 2 or 3, little-endian). A split file is
+  /// given by its first part, and the others lie beside that. Metadata becomes config.json,
+  /// generation_config. json and tokenizer.json; kUnsupported too for an architecture that isn't
+  /// mapped.
   static Checkpoint open(const std::string& path);
 
   Checkpoint(const Checkpoint&);
@@ -153,8 +154,8 @@ class VITRINE_API Checkpoint {
   const std::string& tokenizer_path() const;
   /// Text of tokenizer_config.json, read or made when it is asked for (valid JSON object; empty
   /// where there is none): `chat_template` is that of chat_template.jinja where the folder has one,
-  /// and special tokens that only special_tokens_map.json names are there too. Of a GGUF file, the
-  /// metadata's templates and special tokens. Throws kIo, kBadFile.
+  /// and special tokens that only special_tokens_map.json names are there too. For a GGUF file it
+  /// has the metadata's templates and special tokens. Throws kIo, kBadFile.
   std::string tokenizer_config_json() const;
   /// What stands for the chat template's file in messages.
   std::string tokenizer_config_name() const;
@@ -188,7 +189,7 @@ class VITRINE_API Checkpoint {
   /// are not aligned. Throws kIo.
   std::span<const std::byte> map(const TensorInfo& info, bool any_alignment = false) const;
   /// Throws kIo where a weight file has become shorter since it was opened (a mapped one also for a
-  /// moment that a MappedFileGuard saw), or was written to. A system call for each.
+  /// moment that a MappedFileGuard saw), or was written to. Takes a system call for each file.
   void check_unchanged() const;
   /// A tensor's name in its file: GGUF files have names of their own, tensors() those of Hugging
   /// Face.
@@ -196,9 +197,9 @@ class VITRINE_API Checkpoint {
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;
-  /// Reads the same of a tensor that tensors() listed.
+  /// Reads a tensor that tensors() listed in the same way.
   std::vector<float> read_f32(const TensorInfo& info) const;
-  /// What read_f32 throws for a tensor of another dtype, without reading it.
+  /// Throws what read_f32 throws for a tensor of another dtype, without reading it.
   void require_floats(const TensorInfo& info) const;
 
   /// True where config.json has a `quantization_config` (its format was checked by `open`). A GGUF
@@ -210,22 +211,23 @@ class VITRINE_API Checkpoint {
   /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, or a
   /// `{base}.weight` of dtype F8_E4M3; null where there is neither.
   const TensorInfo* find_quantized(std::string_view base_name) const;
-  /// It with what stands beside it: `.weight_scale` and `.weight_shape`, or the scales of 8-bit
-  /// floats (`.weight_scale`, or `.weight_scale_inv` of the layout "fp8"); nothing where
-  /// find_quantized finds none. Reads nothing but the shape. Throws kBadFile where they disagree
-  /// with each other or with `quantization_config`, kUnsupported for what they cannot have beside
-  /// them.
+  /// The tensors of a quantized module: that of find_quantized with what stands beside it, which is
+  /// `.weight_scale` and `.weight_shape`, or the scales of 8-bit floats (`.weight_scale`, or
+  /// `.weight_scale_inv` of the layout "fp8"); nothing where find_quantized finds none. Reads
+  /// nothing but the shape. Throws kBadFile where they disagree with each other or with
+  /// `quantization_config`, kUnsupported for what they cannot have beside them.
   std::optional<QuantizedTensors> find_quantized_tensors(std::string_view base_name) const;
-  /// The scale of each row from `row_begin` to `row_end` - 1 and each group: [rows, groups()].
-  /// Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it hasn't.
+  /// Reads the scales of the rows from `row_begin` to `row_end` - 1, one for each group: [rows,
+  /// groups()]. Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it
+  /// hasn't.
   std::vector<float> read_quantized_scales(const QuantizedTensors& tensors, int64_t row_begin,
                                            int64_t row_end) const;
-  /// The zero points of the same, in the range of the values; empty where all are zero. Throws kIo,
-  /// kBadFile for one that is out of range.
+  /// Reads the zero points of those rows, [rows, groups()], in the range of the values; empty where
+  /// all are zero. Throws kIo, kBadFile for one that is out of range.
   std::vector<int8_t> read_quantized_zero_points(const QuantizedTensors& tensors, int64_t row_begin,
                                                  int64_t row_end) const;
-  /// Reads all of it; nothing where find_quantized finds none. Throws as the three above, and
-  /// kBadFile for what is no number.
+  /// Reads a whole quantized module; nothing where find_quantized finds none. Throws as the three
+  /// above, and kBadFile for what is no number.
   std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
 
   struct Impl;
@@ -429,8 +431,8 @@ struct ModelConfig {
 /// Throws kBadFile for a field that is missing, of the wrong type or out of range, kUnsupported for
 /// a valid one that Vitrine can't run (another activation, an unknown RoPE scaling).
 VITRINE_API ModelConfig parse_model_config(const Checkpoint& checkpoint);
-/// The same from text; the names stand for the files in messages. `generation_config_json` may be
-/// empty.
+/// Normalises the files' texts; the names stand for the files in messages. `generation_config_json`
+/// may be empty.
 VITRINE_API ModelConfig parse_model_config(std::string_view config_json,
                                            const std::string& config_name,
                                            std::string_view generation_config_json = {},
@@ -482,7 +484,7 @@ VITRINE_API std::string read_text_file(const std::string& path, uint64_t max_byt
 
 /// SHA-256 of a file's content, 64 lower-case hexadecimal digits. Throws kIo.
 VITRINE_API std::string sha256_of_file(const std::string& path);
-/// The same of a text's bytes.
+/// SHA-256 of a text's bytes, likewise.
 VITRINE_API std::string sha256_of_text(std::string_view text);
 
 }  // namespace vitrine
