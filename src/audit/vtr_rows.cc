@@ -62,7 +62,7 @@ int bits_for(uint32_t count) {
 
 size_t byte_count(size_t bits) { return (bits + 7) / 8; }
 
-// Of a norm, which may be beyond binary16's range.
+// Puts a norm, which may be beyond binary16's range.
 uint8_t* put_norm(uint8_t* to, float norm, bool is_full) {
   return is_full ? put_value(to, norm, true) : put(to, to_bfloat16(norm));
 }
@@ -245,7 +245,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
   }
 }
 
-/// Of the layers that the embedding enters, or of the others.
+/// Writes the norms of the layers that the embedding enters, or of the others.
 void RowCodec::write_norms(const TokenRecord& record, bool of_embedding, uint8_t* to) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layers_[i].reads_embedding != of_embedding) continue;
