@@ -209,7 +209,7 @@ struct LogHeader {
   std::string host_name = {};  ///< of the machine, where it is to be told; or empty
 };
 
-/// What is known of a token's text. Made of a piece alone where its bytes are not known.
+/// What is known of a token's text. It is made of a piece alone where the bytes are not known.
 struct TokenPiece {
   /// Takes the vocabulary's spelling, and the bytes where they are known.
   TokenPiece(std::string text_piece, std::optional<std::string> text_bytes = {})

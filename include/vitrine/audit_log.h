@@ -158,7 +158,7 @@ struct VtrSealedKeys {
   std::vector<Box> boxes;  ///< ascending groups
 };
 
-/// What is taken out of a log. Only what a column group's name says; sequences, positions and
+/// What is taken out of a log: only what a column group's name says. Sequences, positions and
 /// states stay.
 struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
@@ -306,8 +306,8 @@ struct VtrPage {
   std::vector<std::string> text;                    ///< [records], or empty
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;   ///< in the order in which they came
-  std::vector<ConstraintFailure> failures;  ///< that the log heard of since the page before
-  std::vector<DraftedPass> drafts;          ///< that the log heard of since the page before
+  std::vector<ConstraintFailure> failures;  ///< those that the log heard of since the page before
+  std::vector<DraftedPass> drafts;          ///< those that the log heard of since the page before
   /// [layer][expert] how often each expert was used by `expert_use_tokens` tokens, which stand in
   /// this page and in pages before it; empty where the log or the page has no counts.
   std::vector<std::vector<uint64_t>> expert_uses;

@@ -202,8 +202,8 @@ class VITRINE_API Checkpoint {
   /// Throws what read_f32 throws for a tensor of another dtype, without reading it.
   void require_floats(const TensorInfo& info) const;
 
-  /// True where config.json has a `quantization_config` (its format was checked by `open`). A GGUF
-  /// file has none, whatever its blocks.
+  /// Returns true where config.json has a `quantization_config` (its format was checked by `open`).
+  /// A GGUF file has none, whatever its blocks.
   bool is_quantized() const;
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
@@ -405,7 +405,7 @@ struct ModelConfig {
   int64_t stored_key_width() const { return is_latent() ? kv_lora_rank + rotary_dim : head_dim; }
   /// Elements of a value that is stored beside its key: none where it is the key's beginning.
   int64_t stored_value_width() const { return is_latent() ? 0 : head_dim; }
-  /// True where layer `layer` (from 0) keeps a state in place of keys and values.
+  /// Returns true where layer `layer` (from 0) keeps a state in place of keys and values.
   bool is_linear_layer(int64_t layer) const {
     return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
   }
@@ -417,7 +417,7 @@ struct ModelConfig {
   }
   /// Elements of a head that are rotated.
   int64_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
-  /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.
+  /// Returns true where layer `layer` (from 0) has experts in place of a dense feed-forward block.
   bool is_sparse_layer(int64_t layer) const {
     if (num_experts <= 0 || (layer + 1) % decoder_sparse_step != 0) return false;
     for (int64_t dense : mlp_only_layers) {

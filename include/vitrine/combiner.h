@@ -52,7 +52,7 @@ class VITRINE_API Combiner {
   virtual std::string_view name() const = 0;
   /// Returns what the shares of explain() mean.
   virtual ShareKind shares() const { return ShareKind::kResponsibility; }
-  /// True where CombinerInput::hidden_state must be there.
+  /// Returns true where CombinerInput::hidden_state must be there.
   virtual bool needs_hidden_state() const { return false; }
   /// Writes the joint's log-probability of every token, normalised. Must not allocate for sizes
   /// seen before.

@@ -56,8 +56,8 @@ class VITRINE_API TokenTable {
     uint64_t hits = 0;       ///< masks that were found
     uint64_t misses = 0;     ///< masks that were computed
     uint64_t evictions = 0;  ///< masks that had to leave
-    size_t masks = 0;        ///< kept now
-    size_t bytes = 0;        ///< of these
+    size_t masks = 0;        ///< masks that are kept now
+    size_t bytes = 0;        ///< bytes of the kept masks
   };
   /// Returns the counts so far.
   SharedStatistics shared_statistics() const;
@@ -217,7 +217,7 @@ class VITRINE_API Grammar {
   /// What compiling and matching have made so far.
   struct Statistics {
     size_t states = 0;  ///< automaton states
-    size_t rows = 0;    ///< of these, those with a transition table (1 KiB each)
+    size_t rows = 0;    ///< automaton states with a transition table (1 KiB each)
     size_t values = 0;  ///< distinct conjunctions of schemas
     size_t shapes = 0;  ///< distinct objects and arrays
   };
@@ -278,8 +278,8 @@ class VITRINE_API GrammarCache {
     uint64_t hits = 0;       ///< grammars that were found
     uint64_t misses = 0;     ///< grammars that were compiled
     uint64_t evictions = 0;  ///< grammars that had to leave
-    size_t grammars = 0;     ///< kept now
-    size_t bytes = 0;        ///< of these
+    size_t grammars = 0;     ///< grammars that are kept now
+    size_t bytes = 0;        ///< bytes of the kept grammars
   };
   /// Returns the counts so far.
   Statistics statistics() const;

@@ -50,7 +50,8 @@ class VITRINE_API Error : public std::runtime_error {
   Error(ErrorKind kind, const std::string& message);
   /// Returns what went wrong.
   ErrorKind kind() const noexcept { return kind_; }
-  /// True where the caller's input is at fault (the command line tool then exits with 2, else 1).
+  /// Returns true where the caller's input is at fault (the command line tool then exits with 2,
+  /// else 1).
   bool is_user_error() const noexcept;
 
  private:

@@ -22,7 +22,7 @@ namespace vitrine {
 struct VocabularyOverlap {
   bool is_same = false;      ///< every id that both have is the same token
   int64_t draft_tokens = 0;  ///< tokens of the draft model's vocabulary
-  int64_t common = 0;        ///< of these, tokens that the target has, too, under whatever id
+  int64_t common = 0;  ///< the draft model's tokens that the target has, too, under whatever id
   /// Returns the share of common tokens; 0 where there is none.
   double share() const {
     return draft_tokens > 0 ? static_cast<double>(common) / static_cast<double>(draft_tokens) : 0;

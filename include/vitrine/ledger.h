@@ -64,7 +64,8 @@ struct RunAccount {
   int64_t device_us = 0;   ///< from the log's beginning to its end, in microseconds
   std::vector<std::string> specialists;  ///< of a federation, in its order
   /// Units of kShareUnits a token, over all generated tokens, by contributor; no entry for a basis
-  /// that the log does not have. `unshared`: of tokens of which no contributor had a part.
+  /// that the log does not have. `unshared`: the units of tokens in which no contributor had a
+  /// part.
   std::map<ShareBasis, std::map<Contributor, int64_t>> shares;
   std::map<ShareBasis, int64_t> unshared;  ///< see `shares`
 };

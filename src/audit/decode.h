@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a pass's bytes to structs, without allocating for shapes seen before.
+// Turns a pass's bytes into structs, without allocating for shapes seen before.
 #pragma once
 
 #include <cstddef>

@@ -80,7 +80,7 @@ class PageWriter {
   bool has_column(GroupId id) const;
   std::span<const ConstraintFailure> page_failures()
       const;                                         // those that the next page has room for
-  std::span<const DraftedPass> page_drafts() const;  // the same
+  std::span<const DraftedPass> page_drafts() const;  // likewise
   bool is_touched(GroupId id, const std::function<bool(uint64_t, int64_t)>& hides) const;
   void clear_page();
   Treatment treat(const GroupSpec& spec);

@@ -24,13 +24,13 @@ inline constexpr size_t kMaxTextBytes = 4096;  // of one token's piece
 inline constexpr size_t kMaxPageEvents = 65536;
 
 enum class GroupId : uint8_t {
-  // One value a page.
+  // Groups with one value a page.
   kIndex = 0,      // sequences and positions of the rows, as runs
   kEvents = 1,     // where positions came from and went
   kCounters = 2,   // uses of each expert, over many tokens
   kFailures = 28,  // of a constraint; logs from before there were any lack it
   kDrafts = 31,    // where the head's section names who guesses
-  // One row a record.
+  // Groups with one row a record.
   kTokens = 16,
   kText = 17,
   kPrediction = 18,

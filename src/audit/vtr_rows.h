@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One record as a row in each column group, and back.
+// Turns a record into a row of each column group, and back.
 #pragma once
 
 #include "attribution_rows.h"

@@ -32,10 +32,11 @@ void describe_model(const ModelConfig& config, const EngineOptions& options, Mod
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size);
 
-/// All of a step's inputs, and whether there is room for them. Throws kInvalidArgument and
-/// kOutOfMemory.
-/// Throws kInvalidArgument where a layer has fewer positions of the sequence than it has.
+/// Throws kInvalidArgument where a layer has fewer positions of the sequence than the sequence has.
 void require_level(const kv::BlockPool& pool, SequenceId sequence);
+
+/// Checks all of a step's inputs, and that there is room for them. Throws kInvalidArgument and
+/// kOutOfMemory.
 void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                 const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
                 const RowSampler& row_sampler);

@@ -19,7 +19,7 @@ class Occupant {
   /// Goes inside where nobody is, for no longer than a step takes: whoever comes meanwhile waits.
   /// Returns false where somebody is inside; else leave_soon() has to follow, on the same thread.
   bool enter_if_free() {
-    // Before it is inside, so that who finds it there knows.
+    // This is counted before the thread is inside, so that whoever finds it there knows.
     brief_.fetch_add(1, std::memory_order_relaxed);
     std::thread::id nobody;
     if (thread_.compare_exchange_strong(nobody, std::this_thread::get_id(),

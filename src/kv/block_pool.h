@@ -32,7 +32,7 @@ struct PrefixBlocks {
   int64_t length = 0;
   std::vector<int32_t> blocks;
   std::vector<int32_t> window_blocks;  // -1: it has none there
-  // Ascending, without slots: the lengths whose windows the window blocks hold.
+  // The lengths whose windows the window blocks hold, ascending; they have no slots.
   std::vector<HeldState> window_points;
   std::vector<int32_t> history;  // [length]
   int32_t adapter = -1;
