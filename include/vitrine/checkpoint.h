@@ -281,12 +281,13 @@ struct RopeScaling {
 /// How a checkpoint holds the weights of a model with Gated DeltaNet.
 enum class LinearLayout : uint8_t {
   kPublished,  ///< as transformers writes them
-  /// GGUF files have it: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
-  /// (`linear_attn.A`). Of qwen3_next what makes queries, keys and values stands apart from what
-  /// makes gates. Of qwen3_5 value head h reads key head h % linear_key_heads; of all others h /
-  /// (value heads of a key).
+  /// As GGUF files have them: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
+  /// (`linear_attn.A`). In qwen3_next what makes queries, keys and values stands apart from what
+  /// makes gates. In qwen3_5 value head h reads key head h % linear_key_heads; in all others it
+  /// reads h / (value heads of a key).
   kConverted,
-  kConvertedWhole,  ///< older files of qwen3_next: the same, but both in one matrix
+  kConvertedWhole,  ///< as kConverted, but one matrix makes queries, keys, values and gates (older
+                    ///< files of qwen3_next)
 };
 
 /// A model's config.json in one spelling. Every number is range-checked.
@@ -299,7 +300,7 @@ struct ModelConfig {
   int64_t num_heads = 0;                   ///< of queries
   int64_t num_kv_heads = 0;                ///< divides num_heads
   int64_t head_dim = 0;                    ///< even; hidden_size / num_heads where absent
-  int64_t max_position_embeddings = 0;     ///< that the model was made for
+  int64_t max_position_embeddings = 0;     ///< positions that the model was made for
   double rms_norm_eps = 1e-6;              ///< of every norm
   double rope_theta = 10000.0;             ///< base of the rotary frequencies
   RopeScaling rope_scaling;                ///< how these differ for long contexts
@@ -328,24 +329,27 @@ struct ModelConfig {
   /// By layer, whether it keeps a state of a sequence in place of keys and values: Gated DeltaNet
   /// (qwen3_next, qwen3_5), or a short convolution (lfm2_moe). Empty: none does.
   std::vector<bool> linear_layers;
-  int64_t convolution_taps = 0;    ///< of these layers, which are convolutions; 0: Gated DeltaNet
-  int64_t linear_key_heads = 0;    ///< of such a layer; divides linear_value_heads
+  /// Taps of the linear layers where these are convolutions; 0: they are Gated DeltaNet.
+  int64_t convolution_taps = 0;
+  int64_t linear_key_heads = 0;    ///< of a Gated DeltaNet layer; divides linear_value_heads
   int64_t linear_value_heads = 0;  ///< each with a state of its own
   int64_t linear_key_dim = 0;      ///< elements of a query and of a key
   int64_t linear_value_dim = 0;    ///< elements of a value
   int64_t linear_taps = 0;         ///< of the convolution over positions, its own the last
-  bool convolution_bias = false;   ///< of convolutions: their matrices' outputs and their own
+  bool convolution_bias = false;   ///< short convolutions have biases, and so have their matrices
   LinearLayout linear_layout = LinearLayout::kPublished;  ///< of the file
 
   /// gemma4: by layer whether it slides; layers that do not have heads, key-value heads and rotary
   /// frequencies of their own. Empty: all layers are of one kind.
   std::vector<bool> slides;
-  int64_t global_head_dim = 0;       ///< of a layer that does not slide; 0: head_dim
-  int64_t global_kv_heads = 0;       ///< likewise; 0: num_kv_heads
-  double sliding_rope_theta = 0;     ///< of layers that slide; the others have rope_theta
-  double global_rotary_share = 1.0;  ///< of the frequencies of the others; those behind are 0
+  int64_t global_head_dim = 0;    ///< of a layer that does not slide; 0: head_dim
+  int64_t global_kv_heads = 0;    ///< of a layer that does not slide; 0: num_kv_heads
+  double sliding_rope_theta = 0;  ///< of layers that slide; the others have rope_theta
+  /// The share of the frequencies of layers that do not slide; the frequencies behind are 0.
+  double global_rotary_share = 1.0;
   int64_t num_kv_shared_layers = 0;  ///< last layers, which read the keys and values of others
-  bool double_wide_mlp = false;      ///< in these last layers
+  /// The last num_kv_shared_layers layers have dense blocks twice as wide.
+  bool double_wide_mlp = false;
   bool values_from_keys = false;     ///< of layers that do not slide: a value is what k_proj gives
   int64_t per_layer_input_size = 0;  ///< of a token's vector for each layer; 0: there are none
   int64_t per_layer_vocab_size = 0;  ///< rows of these vectors' table
@@ -364,11 +368,11 @@ struct ModelConfig {
   int64_t decoder_sparse_step = 1;       ///< layer l is sparse only if (l + 1) % step == 0
   std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
 
-  int64_t router_groups = 1;                   ///< `n_group`: of experts
-  int64_t router_chosen_groups = 1;            ///< `topk_group`: among whose experts the choice is
-  double routed_scaling_factor = 1.0;          ///< of the chosen experts' weights
-  int64_t num_draft_layers = 0;                ///< behind the others in the files, and not run
-  double embedding_multiplier = 1.0;           ///< granite: embedding times this
+  int64_t router_groups = 1;           ///< `n_group`: groups of experts
+  int64_t router_chosen_groups = 1;    ///< `topk_group`: groups among whose experts the choice is
+  double routed_scaling_factor = 1.0;  ///< of the chosen experts' weights
+  int64_t num_draft_layers = 0;        ///< layers behind the others in the files, which are not run
+  double embedding_multiplier = 1.0;   ///< granite: embedding times this
   std::optional<double> attention_multiplier;  ///< granite: the scale of attention
   double residual_multiplier = 1.0;            ///< granite: block output times this
   double logits_scaling = 1.0;                 ///< granite: logits divided by this
