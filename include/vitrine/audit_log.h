@@ -32,8 +32,8 @@ class VITRINE_API SealKey {
  public:
   /// Makes a new random pair; no file is written.
   static SealKey generate();
-  /// Reads the secret file. One that others can read is used with a warning, of which there is one
-  /// a process (log_message).
+  /// Reads the secret file. One that others can read is used with a warning, which a process logs
+  /// once for each file (log_message).
   static SealKey load(const std::string& path);
   /// Makes the two files where `path` does not exist, and PATH.pub where it alone is missing and
   /// its folder takes it. kInvalidArgument where PATH.pub is of another key.

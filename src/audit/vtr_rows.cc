@@ -121,11 +121,11 @@ RowCodec::RowCodec(const VtrHeader& header)
   add(GroupId::kDigests, sizeof(uint64_t));
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
   add(GroupId::kAttribution, attribution_.row_bytes());
-  // Any number up to that of the ids.
+  // The count is any number up to that of the ids.
   count_bytes_ = byte_count(vocabulary_ > 0 ? std::bit_width(vocabulary_) : 31);
   add(GroupId::kSampler, count_bytes_ + value);
   if (hidden_bytes() > 0) groups_.push_back({GroupId::kHiddenStates, GroupKind::kVariableRows, 0});
-  // Flags, the count, the probability taken away, the time.
+  // The row has flags, the count, the probability taken away and the time.
   if (!header.log.constraint.empty()) add(GroupId::kConstraint, 1 + count_bytes_ + 2 * value);
   add(GroupId::kFederation, federation_bytes(header.federation));
   if (!header.log.constraint.empty()) groups_.push_back({GroupId::kFailures, GroupKind::kWhole, 0});

@@ -27,7 +27,7 @@ struct SequenceBlocks {
   int32_t adapter = -1;        // which its keys and values were made with; -1: none
 };
 
-/// The beginning of a sequence, which stays when that goes on or goes.
+/// The beginning of a sequence, which stays whether the sequence goes on or is released.
 struct PrefixBlocks {
   int64_t length = 0;
   std::vector<int32_t> blocks;

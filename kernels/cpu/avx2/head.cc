@@ -98,7 +98,8 @@ struct ChunkMaxima {
 };
 
 /// Finds the extremes of a whole block, and the chunks' largest by the way. With `kStatistics` it
-/// also finds the least and hash_whole_block; the sums tell whether a logit is NaN.
+/// also finds the least and makes the hash of hash_whole_block; the sums tell whether a logit is
+/// NaN.
 template <bool kScale, bool kStatistics>
 FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
                                  const char* next) {
