@@ -70,8 +70,8 @@ struct EngineOptions {
   /// kernels), integers of 12 bits and a sign with a scale for each position and head, which
   /// attention multiplies as they are (docs/numerics.md): half the memory, another result, and as
   /// invariant. The reference path rounds to i16 and keeps float32. One name for all layers, or one
-  /// for each (not on CUDA). Empty: i16 on the CPU for a model with quantized weights (of a
-  /// federation, where every specialist has), f32 elsewhere; Engine::options tells which.
+  /// for each (not on CUDA). Empty: i16 on the CPU for a model with quantized weights (for a
+  /// federation where every specialist has), f32 elsewhere; Engine::options tells which.
   std::vector<std::string> kv_codecs = {};
   /// What quantized weights are multiplied with. kI8: rows that are quantized by group
   /// (docs/numerics.md), which every path has, with the CPU's bits. kBF16 (CUDA's fused kernels
@@ -123,8 +123,8 @@ struct EngineOptions {
   bool keep_hidden_state = false;
   /// The output head does not run (on CUDA and the reference path it does, for nothing), and no
   /// memory is set aside for logits: rows of a step have a hidden state, and neither logits nor a
-  /// token (-1). For embeddings (embed.h). Nothing is chosen, so inputs bring no sampler, mask or
-  /// draft, and nothing is recorded. Not with keep_logits or attribution.
+  /// token (-1). This serves embeddings (embed.h). Nothing is chosen, so inputs bring no sampler,
+  /// mask or draft, and nothing is recorded. It does not go with keep_logits or attribution.
   bool hidden_states_only = false;
   /// Folders of low-rank adapters in PEFT's layout, applied beside the weights
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
