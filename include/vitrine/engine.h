@@ -53,8 +53,8 @@ struct EngineOptions {
   int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
   /// How many states of sequences are kept at once, for a model that has states (DeltaNet, short
   /// convolutions). Live sequences have one each; the others are earlier states, of prefixes and of
-  /// where turns ended, which are computed again where they had to go. At least max_sequences; 0: 2
-  /// * max_sequences + 2. States count among kv_bytes.
+  /// where turns ended, which are computed again where they had to go. At least max_sequences; 0:
+  /// twice as many and two more. States count among kv_bytes.
   int max_states = 0;
   /// Positions in one block of keys and values; 0: as their codec has it (64). Deprecated: another
   /// multiple of 16 up to 256 changes no result, and a codec may refuse it.
