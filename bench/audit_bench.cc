@@ -104,7 +104,7 @@ void ring_pass(benchmark::State& state) {
 }
 BENCHMARK(ring_pass)->Arg(0)->Arg(1)->ArgName("full");
 
-/// The same on a ring whose reader keeps up (drained by this thread, outside the timing).
+/// Measures passes on a ring whose reader keeps up (drained by this thread, outside the timing).
 void ring_pass_waiting_kind(benchmark::State& state) {
   const AuditLayout layout = four_layers(AuditLevel::kStandard);
   const std::vector<std::byte> bytes = one_token(layout);

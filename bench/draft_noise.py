@@ -41,7 +41,7 @@ def shared_walk(p, q):
 
 
 def ranked_walk(p, q):
-    """The same, each in its own order of probability."""
+    """The length that the walks share, each in its own order of probability."""
     ends, begins = [], []
     for one in (p, q):
         order = torch.argsort(one, dim=-1, descending=True, stable=True)

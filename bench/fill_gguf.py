@@ -26,7 +26,8 @@ PIECE_BYTES = 16 << 20  # that one process writes at a time
 POOL_BYTES = 8 << 20  # of random blocks of one kind
 POOL_FLOATS = 1 << 17
 SCALES = 4096  # different ones of a kind
-# Of ggml's types: values and bytes of a block, and the deviation of its bits under a scale of 1.
+# ggml's types, each with the values and bytes of a block, and the deviation of its bits under a
+# scale of 1.
 BLOCKS = {2: (32, 18, 4.64), 8: (32, 34, 73.9)}
 F32 = 0
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}

@@ -47,14 +47,14 @@ class Shape:
 
     @property
     def norm_widths(self):
-        """Of the query's and the key's norm: a head's, or all heads' together."""
+        """Widths of the query's and the key's norm: a head's, or all heads' together."""
         if self.architecture == "olmoe":
             return self.heads * self.head_dim, self.kv_heads * self.head_dim
         return self.head_dim, self.head_dim
 
     @property
     def kept_widths(self):
-        """Of a key, of a value, and of what RoPE turns."""
+        """Widths of a key, of a value, and of what RoPE turns."""
         return self.head_dim, self.head_dim, self.head_dim
 
     @property
@@ -128,8 +128,8 @@ class Shape:
             writer.add_expert_feed_forward_length(self.expert_width)
 
     def deviation(self, name, columns):
-        """Of a matrix's weights. The embedding starts the residual stream; router and head choose,
-        so theirs are spread wider."""
+        """Deviation of a matrix's weights. The embedding starts the residual stream; router and head
+        choose, so theirs are spread wider."""
         if name.startswith("token_embd"):
             return 1.0
         return (2 if "ffn_gate_inp" in name or name.startswith("output.") else 1) / columns**0.5

@@ -94,7 +94,7 @@ def build_llama(cache, jobs, amx, name="llama_speed"):
 
 
 def best_list(lists):
-    """Of lists of speeds, the one with the highest median, and its key."""
+    """The list of speeds with the highest median, behind its key."""
     key = max(lists, key=lambda name: statistics.median(lists[name]))
     return key, lists[key]
 

@@ -160,7 +160,7 @@ class Others:
                 - (own.user + own.system + own.children_user + own.children_system))
 
     def share(self):
-        """Of one processor."""
+        """The share of one processor's time that was used."""
         return max(0.0, self.time() - self.start) / (time.monotonic() - self.began)
 
 
@@ -208,7 +208,7 @@ def median_of(values):
 
 
 def ratios(answers, ours, theirs):
-    """Of each prompt, the speed of one (program, name) over another's."""
+    """The speed of one (program, name) over another's, prompt by prompt."""
     for found in answers:
         one, other = (found[program][name]["tps"] for program, name in (ours, theirs))
         yield None if one is None or other is None else one / other

@@ -105,7 +105,7 @@ class Bench {
     return seconds_since(start);
   }
 
-  /// The same, one by one.
+  /// Decodes `count` tokens one by one; returns the seconds.
   double generate(int first, int count) {
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < count; ++i) {

@@ -128,7 +128,7 @@ std::string model_line(const std::string& model, const std::string& problem) {
   return fmt::format("MODEL DOES NOT FIT: {}: {}\n", plain(model), problem);
 }
 
-/// The same in JSON.
+/// Tells in JSON whether the model fits the log.
 nlohmann::ordered_json model_json(const std::string& model, const std::string& problem) {
   nlohmann::ordered_json json = {{"path", model}, {"fits", problem.empty()}};
   if (!problem.empty()) json["problem"] = problem;

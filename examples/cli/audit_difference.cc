@@ -36,7 +36,7 @@ class Comparison {
     if (left == right || is_hidden(left < 0, right < 0)) return;
     note(value, run_.quoted(left), run_.quoted(right));
   }
-  /// Of the logits; only a JSON log keeps them.
+  /// Compares values in float64, as only a JSON log keeps them of the logits.
   void doubles(const std::string& value, double left, double right) {
     if (!differs(left, right)) return;
     note(value, fmt::format("{}", left), fmt::format("{}", right));
@@ -45,7 +45,7 @@ class Comparison {
     if (left == 0 || right == 0 || left == right) return;
     note("digest of the logits", fmt::format("{:016x}", left), fmt::format("{:016x}", right));
   }
-  /// Of unrounded values, where the log has only rounded ones.
+  /// Compares marks of unrounded values, where the log has only rounded ones.
   void marks(const std::string& value, uint8_t left, uint8_t right) {
     if (left == right) return;
     note(value + " (unrounded), mark", fmt::format("{:02x}", left), fmt::format("{:02x}", right));
@@ -179,7 +179,7 @@ class Comparison {
       }
     }
   }
-  /// The same.
+  /// Compares specialists' shares, where both records have some.
   void shares(const vitrine::FederationRecord& left, const vitrine::FederationRecord& right) {
     if (left.specialists.empty() || right.specialists.empty()) return;
     begin("specialists' shares");

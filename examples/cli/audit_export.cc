@@ -21,7 +21,7 @@ void refuse_broken(const std::string& run, const VtrReport& report) {
   refuse(fmt::format("{}: {}; expected a log whose pages are whole", run, seal_line(report)));
 }
 
-/// Of an export, which goes elsewhere.
+/// Notes on standard error that the run is not complete; the export itself goes elsewhere.
 void warn(const Run& run) {
   if (!is_complete(run)) write_note(fmt::format("{}: {}", run.path, account_line(run)));
 }
@@ -44,7 +44,7 @@ std::string piece_of(const std::unordered_map<int32_t, std::string>& pieces, int
   return found == pieces.end() ? std::string() : found->second;
 }
 
-/// Of an export whose text comes from nowhere, or from the log itself.
+/// Notes that an export's text comes from nowhere, or from the log itself.
 void warn_of_text(const std::string& run, const vitrine::LogHeader& header, bool has_tokenizer,
                   bool has_pieces) {
   if (has_tokenizer) return;

@@ -39,11 +39,11 @@ struct Run {
   std::vector<vitrine::DraftedPass> drafts;
   /// In order, of a JSON log the forks; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
-  // Of a JSON log, as it says itself.
+  // What a JSON log says of itself.
   uint64_t lost = 0;                                     // positions without a record
   std::optional<std::pair<uint64_t, uint64_t>> counted;  // generated and scored predictions
   std::string problem;                                   // where it contradicts itself, or empty
-  /// Of a .vtr: verify_vtr()'s answer (without a key).
+  /// verify_vtr()'s answer for a .vtr (without a key).
   std::optional<vitrine::VtrReport> report;
   std::shared_ptr<vitrine::Tokenizer> tokenizer;    // may be null
   std::unordered_map<int32_t, std::string> pieces;  // from `text`, where there is no tokenizer

@@ -320,7 +320,7 @@ int run_audit_show(const AuditArguments& arguments) {
     write_out(text + "tokens    none at level counters; see vitrine audit stats\n");
     return code;
   }
-  // Of a copy the shares may have been left out.
+  // A copy may have been made without the shares.
   const bool has_shares = std::ranges::any_of(run.records, [](const TokenRecord& record) {
     return !record.prediction.federation.specialists.empty();
   });

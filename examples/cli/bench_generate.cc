@@ -35,8 +35,8 @@ struct BenchGenerateArguments {
 struct Speeds {
   std::vector<double> prefill, decode;       // tokens a second
   std::vector<std::vector<double>> batches;  // [batches] the same, of all sequences together
-  // The same where each sequence takes what is chosen for it, without StepInput::goes_on and with
-  // it
+  // [batches] tokens a second where each sequence takes what is chosen for it, without
+  // StepInput::goes_on and with it
   std::vector<std::vector<double>> chosen, going_on;
 };
 
@@ -176,7 +176,7 @@ std::optional<uint64_t> peak_rss() {
   return std::nullopt;
 }
 
-/// Of pairs.
+/// Ratios of pairs.
 std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
   std::vector<double> all;
   for (size_t i = 0; i < of.size(); ++i) all.push_back(of[i] / to[i]);

@@ -50,7 +50,7 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-/// Of a sample; 0 of one value.
+/// Standard deviation of a sample; 0 for a single value.
 double deviation(const std::vector<double>& values) {
   if (values.size() < 2) return 0;
   const double middle = mean(values);

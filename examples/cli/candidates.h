@@ -39,7 +39,7 @@ class AnswerText {
   /// All parts so far; null where the text has none.
   const vitrine::ChatAnswer* parts() const { return parser_ ? &parser_->answer() : nullptr; }
   bool stopped() const { return stop_.stopped(); }
-  /// Of a constrained answer that a stop string cut: it is one all the same.
+  /// True for a constrained answer that a stop string cut: it is a whole answer all the same.
   bool is_cut_whole() const { return stopped() && follower_ != nullptr; }
   /// The reason that the caller of generate() knows better: a stop string.
   std::string reason(vitrine::StopReason reason) const;

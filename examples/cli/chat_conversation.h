@@ -70,7 +70,7 @@ class Conversation {
   void take_over(const ChatSession& session);
   bool is_past(const ChatSession& session) const;
   std::vector<std::pair<std::string, std::string>> settings() const;
-  /// Of all files that the model and its adapters are.
+  /// Hashes all files that the model and its adapters are made of.
   FileHashes model_hashes() const;
 
   /// Forgets what the sequence holds beyond what it shares with these tokens.

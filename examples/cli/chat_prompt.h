@@ -23,7 +23,7 @@ struct ChatPromptOptions {
   bool is_given() const {
     return has_system() || !template_file.empty() || !variables.empty() || !format.empty();
   }
-  /// Also an empty one: templates that have a system message of their own drop it then.
+  /// True with an empty system message, too: templates that have one of their own drop it then.
   bool has_system() const {
     return (system_option != nullptr && system_option->count() > 0) || !system_file.empty();
   }

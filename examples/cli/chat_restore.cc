@@ -104,7 +104,7 @@ ChatSession Conversation::read_fitting_session(const std::string& path) const {
   return session;
 }
 
-/// Of --load: before anything hangs on the options.
+/// Takes a session's sampler for --load, before anything hangs on the options.
 void Conversation::take_sampler(const ChatSession& session) {
   SamplingOptions& sampling = arguments_.sampling;
   sampling.sampler = merged(session.sampler, sampling);

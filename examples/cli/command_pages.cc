@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kHead =
     R"(# The command line
 
-Every command and every option; `vitrine --markdown` prints this page and `vitrine --man` the man page, both from what `--help` knows, and a test compares the page with it. What an option is for stands where its capability is explained: [generating](../README.md), [sampling](sampling.md), [constraints](constraints.md), [conversations](chat.md), [the audit log](audit-log.md), [federations](federation.md), [ledgers](ledger.md), [GGUF files](gguf.md), [speed](performance.md).
+You can look up every command and every option here; `vitrine --markdown` prints this page and `vitrine --man` the man page, both from what `--help` knows, and a test compares the page with it. What an option is for stands where its capability is explained: [generating](../README.md), [sampling](sampling.md), [constraints](constraints.md), [conversations](chat.md), [the audit log](audit-log.md), [federations](federation.md), [ledgers](ledger.md), [GGUF files](gguf.md), [speed](performance.md).
 
 Exit codes: 0; 1 for a failure (a disk that is full, an answer that does not meet its constraint, runs that differ); 2 for a mistake of the user's (an option, a file that is none of ours); 128 and the signal's number after Ctrl-C or SIGTERM, and 141, in silence, where nobody reads the output any more. What a command says beside its output goes to standard error, one line each.
 

@@ -42,7 +42,7 @@ struct SharedSection {
 };
 /// In the order in which they come; "Options" is each command's own.
 std::vector<SharedSection> shared_sections(const std::vector<CommandInfo>& tree);
-/// Of a command's options those of a section.
+/// Those of a command's options that stand in a section.
 std::vector<OptionInfo> options_of(const CommandInfo& command, const std::string& section);
 
 /// The section of what a command has for itself.

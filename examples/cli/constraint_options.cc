@@ -40,7 +40,8 @@ bool is_json_text(const std::string& value) {
   return first != value.npos && (value[first] == '{' || value[first] == '[') && !is_file(value);
 }
 
-/// The same of a grammar: GBNF's and Lark's rules have a name, then ::= or a colon.
+/// Returns true for the text of a grammar: GBNF's and Lark's rules have a name, then ::= or a
+/// colon.
 bool is_grammar_text(const std::string& value) {
   if (value.ends_with(".gbnf") || value.ends_with(".lark") || is_file(value)) return false;
   static const std::regex rule(R"((^|\n)\s*[?!]?[A-Za-z_][\w.\-]*\s*(::=|:\s))");

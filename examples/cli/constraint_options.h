@@ -72,7 +72,8 @@ std::vector<std::string> weakened_lines(const vitrine::Grammar& grammar);
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result);
 /// Why an answer is not what its constraint asks for, as one line; empty where it is.
 std::string unfinished(const vitrine::GenerateResult& result);
-/// That the limit of tokens squeezed an answer that is whole, as one line; empty where it did not.
+/// Says in one line that the limit of tokens squeezed an answer that is whole; empty where it did
+/// not.
 std::string squeezed(const vitrine::GenerateResult& result);
 
 }  // namespace cli

@@ -256,7 +256,7 @@ void GenerateRequest::make_prompts(const GenerateArguments& arguments,
   }
 }
 
-/// Of the prompt that was made last.
+/// Prepares the calls of tools for the prompt that was made last.
 void GenerateRequest::prepare_calls(const GenerateArguments& arguments, const ToolCalling& calling,
                                     const ChatPromptOptions& options, const GivenPrompt& given) {
   vitrine::ToolCallTags tags = calling.tags(prompts.back().text);

@@ -85,7 +85,7 @@ class GenerateRequest {
 
   /// The only prompt, where there is one.
   const PreparedPrompt& prompt() const { return prompts.front(); }
-  /// Of the longest prompt.
+  /// Tokens of the longest prompt.
   int64_t prompt_tokens() const;
 
  private:

@@ -281,7 +281,7 @@ vitrine::AuditLevel LogOptions::audit_level() const {
   return level == "full" ? vitrine::AuditLevel::kFull : vitrine::AuditLevel::kStandard;
 }
 
-/// Of the columns that tell text those that the log has, but for what hangs on the model's options.
+/// Names the columns of the log that tell text, but for those that hang on the model's options.
 std::vector<std::string> LogOptions::told_columns() const {
   std::vector<std::string> names;
   if (level == "counters") return names;

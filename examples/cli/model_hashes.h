@@ -11,7 +11,7 @@
 
 namespace cli {
 
-/// Of a file, name and SHA-256.
+/// Names of files, each with its SHA-256.
 using FileHashes = std::vector<std::pair<std::string, std::string>>;
 
 enum class HashCache {

@@ -38,7 +38,7 @@ std::string prompt_bar_line(int64_t done, int64_t total, double seconds, int col
     const double left = seconds * static_cast<double>(total - done) / static_cast<double>(done);
     line += fmt::format(", {:.0f} s to go", std::ceil(left));
   }
-  // Of a line that is broken only the last part could be taken away.
+  // A line that is broken could only lose its last part again.
   if (std::ssize(line) >= columns) line.resize(static_cast<size_t>(std::max(columns - 1, 0)));
   return line;
 }

@@ -23,7 +23,7 @@ uint64_t half_of_memory() {
   return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) / 2;
 }
 
-/// Of what a vector points to: its entries, and what an allocation takes beside them.
+/// Bytes that a vector points to: its entries, and what an allocation takes beside them.
 template <typename T>
 uint64_t bytes_of(const std::vector<T>& values) {
   constexpr uint64_t kOfAllocation = 16;

@@ -6,7 +6,8 @@ function row(table, cells) {
   table.append(tr);
 }
 
-// Of the columns' names (texts or terms) those at `numbers` stand over numbers.
+// Makes a table's head of the columns' names (texts or terms); those at `numbers` stand over
+// numbers.
 function head(table, names, numbers = []) {
   row(table, names.map((name, i) => {
     const cell = make('th', undefined, numbers.includes(i) ? 'number' : '');

@@ -55,7 +55,7 @@ inline constexpr int64_t kFewestTokens = 16;
 /// Sums up a candidate over the answers of one kind.
 struct CandidateRuns {
   std::string name, kind;
-  // Of each prompt whose answers count, all of them together.
+  // Seconds of each prompt whose answers count, all of its answers together.
   std::vector<double> plain_seconds, seconds;
   std::vector<double> ratios;  // of each of these prompts, the median of its pairs
   int64_t tokens = 0;          // of the answers that count, all rounds

@@ -34,7 +34,7 @@ void add_option_names(const CLI::App& command, std::vector<std::string>& names) 
   }
 }
 
-/// Of a word where a command's name was expected.
+/// The error for a word that stands where a command's name was expected.
 std::string unknown_command(const CLI::App& app, const std::string& path, const std::string& word) {
   const std::vector<std::string> names = command_names(app);
   const bool is_tool = path == "vitrine";

@@ -24,13 +24,13 @@ struct RouteRecord {
   float weight = 0;    ///< gate weight, as used
 };
 
-/// By what a router chose an expert.
+/// What a router chose an expert by.
 struct SelectionRecord {
-  float score = 0;  ///< of the expert, of which its weight is made
+  float score = 0;  ///< the expert's score, from which its weight is made
   float key = 0;    ///< what the experts were ordered by: the score and the expert's correction
 };
 
-/// "plain", "softmax", "sigmoid".
+/// Returns "plain", "softmax" or "sigmoid".
 VITRINE_API std::string_view router_kind_name(RouterKind kind);
 
 /// What one layer did with a token.
@@ -52,7 +52,8 @@ struct AlternativeRecord {
   float logprob = 0;  ///< nats
 };
 
-/// "embedding", "attention", "dense_ffn", "expert", "shared_expert", "layer_input", "soft_cap".
+/// Returns "embedding", "attention", "dense_ffn", "expert", "shared_expert", "layer_input" or
+/// "soft_cap".
 VITRINE_API std::string_view term_kind_name(AuditLayout::Term::Kind kind);
 
 /// What one part of the model added to a token's logit.
@@ -61,37 +62,37 @@ struct TermRecord {
       AuditLayout::Term::Kind::kEmbedding;  ///< which part of the model it is
   int32_t layer = -1;                       ///< -1: outside of the layers
   int32_t expert = -1;                      ///< kExpert: which
-  float value = 0;                          ///< of the chosen token's logit
-  float runner_up = 0;                      ///< of the runner-up's
+  float value = 0;                          ///< what it added to the chosen token's logit
+  float runner_up = 0;                      ///< what it added to the runner-up's logit
 };
 
 /// A logit as a sum: logit = the terms' sum + rounding (docs/attribution.md).
 struct AttributionRecord {
   std::vector<TermRecord> terms;  ///< empty where nothing was attributed
   float logit = 0;                ///< of the chosen token
-  float rounding = 0;             ///< what the terms leave of it
+  float rounding = 0;             ///< `logit` less the terms' sum
   int32_t runner_up = -1;         ///< the best token that was not chosen
   float runner_up_logit = 0;      ///< the runner-up's
-  float runner_up_rounding = 0;   ///< what the terms leave of that
+  float runner_up_rounding = 0;   ///< `runner_up_logit` less the terms' sum
 };
 
 /// The residual stream at a token, before the norm of the layer that it enters.
 struct HiddenStateRecord {
-  int32_t layer = 0;          ///< that layer; the number of layers: it leaves the last one
+  int32_t layer = 0;  ///< the layer that it enters; the number of layers: it leaves the last one
   std::vector<float> values;  ///< [hidden_size]
 };
 
-/// "responsibility", "term".
+/// Returns "responsibility" or "term".
 VITRINE_API std::string_view share_kind_name(ShareKind kind);
 
 /// How several specialists came to a token; the layout's or the header's `federation` names them.
 struct FederationRecord {
   std::vector<SpecialistShare> specialists;  ///< empty where a single model made the token
   double joint = 0;                          ///< nats: the joint's log-probability
-  double log_normaliser = 0;                 ///< of a product: log Z over the vocabulary; else 0
+  double log_normaliser = 0;                 ///< log Z over the vocabulary, for a product; else 0
   double residual = 0;                       ///< joint less what the parts above give
   /// [specialists] each one's own logit of the predicted token, and of the joint's runner-up, as a
-  /// sum; empty where nothing was attributed. Layers have their numbers in the log.
+  /// sum; empty where nothing was attributed. Layers go by their numbers in the log.
   std::vector<AttributionRecord> attributions = {};
 };
 
@@ -151,34 +152,35 @@ class VITRINE_API SlabRing : public AuditSink {
   SlabRing(size_t capacity_bytes, WhenFull when_full);
   ~SlabRing() override;
 
-  /// Allocates: at least `capacity_bytes`, and room for two records of `max_record_bytes`. Again
-  /// with the same layout and no larger record: nothing happens. Again with another: what is unread
-  /// is forgotten (and counted as overwritten); then no reader may be inside drain(). Throws
-  /// kBadFile for a layout that contradicts itself, kOutOfMemory.
+  /// Allocates: at least `capacity_bytes`, and room for two records of `max_record_bytes`. A
+  /// further call with the same layout and no larger record does nothing. A further call with
+  /// another layout or a larger record forgets what is unread (and counts it as overwritten); no
+  /// reader may be inside drain() then. Throws kBadFile for a layout that contradicts itself,
+  /// kOutOfMemory.
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   /// Makes no allocation, lock or system call, except that kWait yields and sleeps while there is
   /// no room. A record reserved and not committed is replaced by the next reserve(). Throws
   /// kInvalidArgument before open() and for more than `max_record_bytes`.
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
-  /// reserve() that never waits: null where there is no room.
+  /// Reserves as reserve() does, but never waits: null where there is no room.
   std::byte* try_reserve(size_t num_bytes);
 
-  /// kWait: called from the step's thread when it begins to wait, so that a sleeping reader can be
-  /// woken. Set before use.
+  /// Sets what the step's thread calls when it begins to wait (kWait), so that a sleeping reader
+  /// can be woken. Set before use.
   void on_full(std::function<void()> callback);
 
-  /// Reader: calls `consume` with each finished record, oldest first, then releases it. Returns how
-  /// many there were. A record is read-only and valid during the call. Thread-safe against the
-  /// step's thread for kWait; kOverwrite rings are drained between steps only.
-  /// What `consume` throws passes through; that record counts as released. Throws kInvalidArgument
-  /// for an empty `consume`.
+  /// Calls `consume`, on the reader's thread, with each finished record, oldest first, then
+  /// releases it. Returns how many there were. A record is read-only and valid during the call.
+  /// Thread-safe against the step's thread for kWait; kOverwrite rings are drained between steps
+  /// only. What `consume` throws passes through; that record counts as released. Throws
+  /// kInvalidArgument for an empty `consume`.
   size_t drain(const std::function<void(std::span<const std::byte>)>& consume);
-  /// Reader: the finished records as structs.
+  /// Drains the ring, on the reader's thread, into structs.
   std::vector<TokenRecord> drain_records();
   /// Returns what open() was given last.
   const AuditLayout& layout() const;
-  /// Records that were overwritten unread.
+  /// Returns how many records were overwritten unread.
   uint64_t overwritten() const;
 
  private:
@@ -207,7 +209,7 @@ struct LogHeader {
   std::string host_name = {};  ///< of the machine, where it is to be told; or empty
 };
 
-/// What is known of a token's text. Made of a piece alone where its bytes are not known.
+/// What is known of a token's text. It is made of a piece alone where the bytes are not known.
 struct TokenPiece {
   /// Takes the vocabulary's spelling, and the bytes where they are known.
   TokenPiece(std::string text_piece, std::optional<std::string> text_bytes = {})
@@ -235,7 +237,7 @@ class VITRINE_API JsonLog {
   void on_record(std::function<void(const TokenRecord&)> callback);
   /// Drains, writes the closing part, syncs, renames. Throws kIo (disk full, …); the old file at
   /// `path`, if any, is then whole. What `token_text` or the callback threw is thrown again here;
-  /// no log is left then either. After the last commit(), once.
+  /// no log is left then either. Call it once, after the last commit().
   void finish(const std::string& stop_reason);
 
  private:
@@ -243,17 +245,18 @@ class VITRINE_API JsonLog {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Parts the records of steps that several sequences share: what is of a sequence with a sink of
-/// its own goes there, as if it had stepped alone (the pass's number and time are the step's), the
-/// rest to another sink or nowhere. A sink that has no room for its part fails its sequence's
-/// input, and the step is made without that (Stepper::step); the others' sink fails the step. Then
-/// no other one keeps a part of it. For hosts that serve many and owe each one account.
+/// Divides the records of steps that several sequences share, for hosts that serve many and owe an
+/// account to each. Records of a sequence that has a sink of its own go to that sink, as if the
+/// sequence had stepped alone (but the pass's number and time are the step's). All other records go
+/// to one further sink, or nowhere. Where a sequence's sink has no room, that sequence's input
+/// fails, and the step is made without it (Stepper::step); where the further sink has none, the
+/// step fails. No other sink keeps a part of what failed.
 ///
 ///     SequenceSinks sinks(&everybody_else);
 ///     engine->set_audit_sink(&sinks);
 ///     sinks.add(sequence, log_of_this_answer);
 ///
-/// One thread at a time, the steps' thread included.
+/// It is used by one thread at a time, the steps' thread included.
 class VITRINE_API SequenceSinks final : public AuditSink {
  public:
   /// `others`: what gets the rest (not owned; null: nobody).
@@ -262,17 +265,19 @@ class VITRINE_API SequenceSinks final : public AuditSink {
   SequenceSinks(const SequenceSinks&) = delete;
   SequenceSinks& operator=(const SequenceSinks&) = delete;
 
-  /// Of a sequence that has just been created, before its first step: opens the sink (not owned)
-  /// once the layout is known, and tells it of the creation. Throws kInvalidArgument for a sequence
-  /// that has one, and what its open() throws.
+  /// Gives a sequence a sink of its own (not owned). Call it for a sequence that has just been
+  /// created, before its first step. Opens the sink once the layout is known, and tells it of the
+  /// creation. Throws kInvalidArgument for a sequence that has a sink, and what the sink's open()
+  /// throws.
   void add(uint64_t sequence, AuditSink& sink);
-  /// The sequence's records go to the others again. A sequence without one is let pass.
+  /// Sends the sequence's records to the others' sink again. Does nothing for a sequence without a
+  /// sink.
   void remove(uint64_t sequence);
 
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
-  /// The sequence of the sink that had no room last; 0: it was the others' sink.
+  /// Returns the sequence whose sink had no room last; 0: it was the others' sink.
   uint64_t failed_sequence() const override;
   void on_event(const AuditEvent& event) override;
   void on_failure(const ConstraintFailure& failure) override;

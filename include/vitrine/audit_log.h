@@ -32,19 +32,19 @@ class VITRINE_API SealKey {
  public:
   /// Makes a new random pair; no file is written.
   static SealKey generate();
-  /// Reads the secret file. One that others can read is used with a warning, one a process
-  /// (log_message).
+  /// Reads the secret file. One that others can read is used with a warning, which a process logs
+  /// once for each file (log_message).
   static SealKey load(const std::string& path);
   /// Makes the two files where `path` does not exist, and PATH.pub where it alone is missing and
   /// its folder takes it. kInvalidArgument where PATH.pub is of another key.
   static SealKey load_or_create(const std::string& path);
-  /// What load_or_create does about PATH.pub.
+  /// Makes or checks PATH.pub as load_or_create does.
   void require_public_half(const std::string& path) const;
   /// Writes both files; neither may exist.
   void save(const std::string& path) const;
   /// Returns the half that anybody may know.
   const PublicKey& public_key() const { return public_key_; }
-  /// Signature over `message`.
+  /// Returns the signature over `message`.
   std::array<uint8_t, 64> sign(std::span<const uint8_t> message) const;
   /// Opens what was sealed for this key's public half (libsodium's crypto_box_seal, by the X25519
   /// form of the key): `message` is 48 bytes shorter than `box`. False where it was sealed for
@@ -62,11 +62,11 @@ class VITRINE_API SealKey {
   PublicKey public_key_{};
 };
 
-/// True of a file whose permission bits let its group or others read or write it.
+/// Returns true for a file whose permission bits let its group or others read or write it.
 VITRINE_API bool is_open_to_others(const std::string& path);
 /// Reads a `.pub` file. Throws kBadFile (also for a secret key given by mistake), kIo.
 VITRINE_API PublicKey load_public_key(const std::string& path);
-/// 64 hexadecimal digits.
+/// Returns the key as 64 hexadecimal digits.
 VITRINE_API std::string public_key_text(const PublicKey& key);
 
 /// How much of a token a log keeps.
@@ -75,7 +75,7 @@ enum class LogDetail : uint8_t {
   kStandard,  ///< everything but whole router distributions, in 16 bits a value
   kFull,      ///< everything the recorder saw, in 32 bits a value
 };
-/// "counters", "standard", "full".
+/// Returns "counters", "standard" or "full".
 VITRINE_API std::string_view log_detail_name(LogDetail detail);
 
 /// Why a position has no record although the model processed it.
@@ -86,7 +86,7 @@ enum class LostReason : uint8_t {
   kBadRecord,    ///< its record contradicted itself
 };
 inline constexpr size_t kLostReasons = 4;  ///< of LostReason
-/// "not reported", "sink too slow", "page not written", "bad record".
+/// Returns "not reported", "sink too slow", "page not written" or "bad record".
 VITRINE_API std::string_view lost_reason_name(LostReason reason);
 
 /// States of positions. Every position that a sequence ever had is in exactly one.
@@ -106,12 +106,12 @@ struct VtrAccount {
 /// What the end record says.
 struct VtrCounts {
   uint64_t pages = 0;      ///< of the log
-  uint64_t passes = 0;     ///< that began in them
-  uint64_t step_ns = 0;    ///< that the passes' steps took, by the host's clock
+  uint64_t passes = 0;     ///< passes that began in these pages
+  uint64_t step_ns = 0;    ///< nanoseconds that the passes' steps took, by the host's clock
   uint64_t tokens = 0;     ///< records
   uint64_t generated = 0;  ///< records whose prediction chose the next token
   uint64_t scored = 0;     ///< records whose prediction scores the prompt
-  uint64_t sequences = 0;  ///< that were created or forked
+  uint64_t sequences = 0;  ///< sequences that were created or forked
   uint64_t events = 0;     ///< lines of the event columns
   VtrAccount positions;    ///< all of them, by state
   bool operator==(const VtrCounts&) const = default;
@@ -126,7 +126,7 @@ struct VtrEvent {
     kReplayed,  ///< positions first … first + count - 1 come from a cache; `source`: the sequence
                 ///< whose record they refer to
     kTruncated,  ///< positions from `first` on were undone
-    kReleased,   ///< at length `first`
+    kReleased,   ///< the sequence had `first` positions
     kCounted,    ///< first … first + count - 1 are in the expert counters
     kLost,       ///< first … first + count - 1, with `reason`
   };
@@ -135,8 +135,8 @@ struct VtrEvent {
   uint32_t row = 0;                              ///< records of the page that stand before it
   uint64_t sequence = 0;                         ///< to which it happened
   uint64_t source = 0;  ///< kForked, kReplayed: the sequence that they refer to
-  int64_t first = 0;    ///< of a run of positions, as `kind` says
-  int64_t count = 0;    ///< of that run
+  int64_t first = 0;    ///< where a run of positions begins, as `kind` says
+  int64_t count = 0;    ///< positions in that run
   bool operator==(const VtrEvent&) const = default;
 };
 
@@ -158,7 +158,7 @@ struct VtrSealedKeys {
   std::vector<Box> boxes;  ///< ascending groups
 };
 
-/// What is taken out of a log. Only what a column group's name says; sequences, positions and
+/// What is taken out of a log: only what a column group's name says. Sequences, positions and
 /// states stay.
 struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
@@ -166,7 +166,7 @@ struct VtrRedaction {
                                          ///< "sampler", "constraint", "hidden_states",
                                          ///< "federation", "failures", "drafts",
                                          ///< "counters"
-  /// Empty: every row. Else only rows for which this says true (called with sequence and position).
+  /// Says true, for a sequence and a position, of the rows that are taken out; empty: every row is.
   std::function<bool(uint64_t, int64_t)> rows = {};
 };
 
@@ -176,40 +176,42 @@ struct VtrHeader {
   LogHeader log;                            ///< the facts that every log begins with
   LogDetail detail = LogDetail::kStandard;  ///< what is kept of each record
   AuditMode mode = AuditMode::kDeferred;    ///< how the engine recorded
-  /// Of each only layer, top_k, num_experts, reads_embedding and router are set, and router_scores:
-  /// 0 where the log has scores and selection keys, else -1; and expert_norms, the same.
+  /// The layers, of which only layer, top_k, num_experts, reads_embedding and router are set, and
+  /// two marks: router_scores is 0 where the log has scores and selection keys, expert_norms is 0
+  /// where it has norms of experts' outputs; else they are -1.
   std::vector<AuditLayout::Layer> layers;
   std::vector<AuditLayout::Term> terms;      ///< of the attribution; empty: there is none
   std::vector<int32_t> hidden_state_layers;  ///< ascending; empty: no hidden states
-  AuditLayout::Federation federation;        ///< without its place; no names: a single model
-  int32_t hidden_size = 0;                   ///< 0 where there are none
-  PublicKey public_key{};                    ///< that the pages' signatures are checked with
+  AuditLayout::Federation federation;        ///< without word offsets; no names: a single model
+  int32_t hidden_size = 0;                   ///< of the hidden states; 0: there are none
+  PublicKey public_key{};                    ///< the key that checks the pages' signatures
   bool is_key_ephemeral = true;              ///< made for this log alone and thrown away
   std::array<uint8_t, 16> log_id{};          ///< random
   uint64_t started_unix_ns = 0;              ///< by the system's clock
   uint64_t started_monotonic_ns = 0;         ///< by the host's monotonic clock; version 6: 0
-  int32_t counter_tokens = 0;  ///< counts of experts are told for so many tokens at least; 0: none
-                               ///< are (but at level counters of version 6, for each page)
-  bool has_text = false;       ///< each token's piece is kept
-  std::string engine_build;    ///< version, and BLAKE2b-256 of the library's file
-  std::string trace_id;        ///< the host's OpenTelemetry trace, or empty
+  /// Each count of experts is over so many tokens at least; 0: the log has no counts (but one of
+  /// version 6 at level counters has them for each page).
+  int32_t counter_tokens = 0;
+  bool has_text = false;     ///< each token's piece is kept
+  std::string engine_build;  ///< version, and BLAKE2b-256 of the library's file
+  std::string trace_id;      ///< the host's OpenTelemetry trace, or empty
   /// The keys, where every column group but sequences, positions and states is encrypted.
   std::vector<VtrSealedKeys> sealed_keys;
 };
 
-/// Whether it is the id of a trace as W3C's Trace Context has it: 32 hexadecimal digits in lower
+/// Returns true for the id of a trace as W3C's Trace Context has it: 32 hexadecimal digits in lower
 /// case, not all 0.
 VITRINE_API bool is_trace_id(std::string_view id);
 
-/// Nanoseconds since 1970 as RFC 3339 writes them, UTC: "2026-11-27T06:34:31.000000000Z".
-/// Thread-safe.
+/// Returns nanoseconds since 1970 as RFC 3339 writes them, in UTC:
+/// "2026-11-27T06:34:31.000000000Z". Thread-safe.
 VITRINE_API std::string utc_text(uint64_t unix_ns);
 
 /// How a log is written.
 struct VtrOptions {
   LogDetail detail = LogDetail::kStandard;  ///< what is kept of each record
-  std::optional<SealKey> seal =
-      {};                ///< without: a key of the log's own, so that it vouches for itself
+  /// The key that seals it. Without one the log makes its own, and vouches only for itself.
+  std::optional<SealKey> seal = {};
   bool durable = false;  ///< fsync after each page
   bool text = false;     ///< keep each token's piece too
   /// What happens to a pass that comes while the log is behind.
@@ -227,14 +229,14 @@ struct VtrOptions {
   int page_tokens = 4096;               ///< … or with this many records (1 to 4096)
   size_t ring_bytes = size_t{1} << 20;  ///< of the ring between the step's thread and the log's
   std::string trace_id = {};            ///< carried in the head: 32 hexadecimal digits, or empty
-  bool overwrite = false;               ///< a log of that name is replaced, with its manifest
+  bool overwrite = false;               ///< true replaces a log of that name, with its manifest
   /// Which records keep the hidden states that the engine recorded (level full); empty: all. Called
   /// from the log's thread; what it throws comes out of finish().
   std::function<bool(const TokenRecord&)> hidden_states_at = {};
   /// Who can read it; empty: everyone. Each column group needs one recipient at least.
   std::vector<VtrRecipient> recipients = {};
-  /// What is never written, called from the log's thread. Their commitments stay, as with
-  /// redact_vtr().
+  /// What is never written. Its functions are called from the log's thread, and the commitments
+  /// stay, as with redact_vtr().
   std::vector<VtrRedaction> redact = {};
 };
 
@@ -243,8 +245,9 @@ struct VtrOptions {
 /// its sink waits for that), so that whatever a run has shown, there is a log of it. A log that is
 /// there already is refused, or with VtrOptions::overwrite replaced then: a run that is refused
 /// before its first pass leaves it as it was. A crash afterwards leaves everything up to the last
-/// whole page readable. Of one engine at a time: each numbers its sequences from 1, so that the
-/// records of two at once would be taken for one's; give each a log of its own.
+/// whole page readable. A log is for one engine at a time: each engine numbers its sequences from
+/// 1, so that the records of two at once would be taken for one engine's. Give each a log of its
+/// own.
 class VITRINE_API VtrLog {
  public:
   /// Opens a temporary file beside `path` now, so that an unwritable path fails before anything is
@@ -267,9 +270,9 @@ class VITRINE_API VtrLog {
   /// Called from the log's thread with each unrounded record, before its page is written. Set
   /// before use. What it throws comes out of finish().
   void on_record(std::function<void(const TokenRecord&)> callback);
-  /// Drains, writes the last page and the end record, syncs. Once, after the last commit(). With
-  /// kFail throws what went wrong (kIo: disk full, …); the file is then an open log. Of the reason
-  /// 4,096 bytes are kept.
+  /// Drains, writes the last page and the end record, syncs. Call it once, after the last commit().
+  /// With kFail it throws what went wrong (kIo: disk full, …); the file is then an open log. The
+  /// first 4,096 bytes of the reason are kept.
   void finish(const std::string& stop_reason);
   /// Returns, after finish(), what the end record says (or would have said).
   const VtrCounts& counts() const;
@@ -281,11 +284,11 @@ class VITRINE_API VtrLog {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A byte over a layer's unrounded residual norm, and one over its experts and their weights: where
-/// two records differ, the first mark that differs says where (one difference of 256 is missed).
+/// Two hash bytes of a layer's unrounded values. Where two records differ, the first marks that
+/// differ say in which layer they begin to (one difference in 256 is missed).
 struct LayerMark {
-  uint8_t residual_norm = 0;  ///< of the norm
-  uint8_t routes = 0;         ///< of experts and weights
+  uint8_t residual_norm = 0;  ///< of the layer's residual norm
+  uint8_t routes = 0;         ///< of the layer's experts and their weights
 };
 
 /// A page, decoded. Fields of columns that the log does not have (or that were left out) are empty
@@ -295,18 +298,18 @@ struct VtrPage {
   uint64_t offset = 0;                              ///< in the file
   uint64_t bytes = 0;                               ///< in the file
   uint64_t closed_unix_ns = 0;                      ///< by the system's clock
-  uint64_t passes = 0;                              ///< that began in it
-  uint64_t step_ns = 0;                             ///< that their steps took
+  uint64_t passes = 0;                              ///< passes that began in it
+  uint64_t step_ns = 0;                             ///< nanoseconds that their steps took
   std::vector<TokenRecord> records;                 ///< in the order of their passes
   std::vector<uint64_t> digests;                    ///< [records]: over the unrounded values
   std::vector<std::vector<LayerMark>> layer_marks;  ///< [records][layers], level standard; or empty
   std::vector<std::string> text;                    ///< [records], or empty
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;   ///< in the order in which they came
-  std::vector<ConstraintFailure> failures;  ///< that the log heard of since the page before
-  std::vector<DraftedPass> drafts;          ///< that the log heard of since the page before
-  /// [layer][expert] uses by expert_use_tokens tokens, of this page and of those before it; empty
-  /// where the log or the page has none.
+  std::vector<ConstraintFailure> failures;  ///< those that the log heard of since the page before
+  std::vector<DraftedPass> drafts;          ///< those that the log heard of since the page before
+  /// [layer][expert] how often each expert was used by `expert_use_tokens` tokens, which stand in
+  /// this page and in pages before it; empty where the log or the page has no counts.
   std::vector<std::vector<uint64_t>> expert_uses;
   uint64_t expert_use_tokens = 0;  ///< how many tokens these are
 };
@@ -346,14 +349,14 @@ class VITRINE_API VtrReader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// SipHash-2-4 of a record's unrounded words (docs/vtr-format.md has the order): what a log keeps
-/// of it at every level, so that a rerun can be compared to the last bit. Thread-safe.
+/// Returns SipHash-2-4 of a record's unrounded words (docs/vtr-format.md has the order). A log
+/// keeps it at every level, so that a rerun can be compared to the last bit. Thread-safe.
 VITRINE_API uint64_t record_digest(const TokenRecord& record);
-/// The marks of a record's layers, what a log of level standard keeps of them. Thread-safe.
+/// Returns the marks of a record's layers, which a log of level standard keeps. Thread-safe.
 VITRINE_API std::vector<LayerMark> layer_marks(const TokenRecord& record);
-/// The record with its values as a log of this detail gives them back. Thread-safe.
+/// Returns the record with its values as a log of this detail gives them back. Thread-safe.
 VITRINE_API TokenRecord round_record(TokenRecord record, LogDetail detail);
-/// The library's version, and the BLAKE2b-256 of its file: what stands in a log's head.
+/// Returns what stands in a log's head: the library's version, and the BLAKE2b-256 of its file.
 VITRINE_API const std::string& engine_build();
 
 /// verify_vtr()'s answer.
@@ -361,26 +364,29 @@ struct VtrReport {
   /// What the log's seal is worth.
   enum class Seal : uint8_t {
     kComplete,  ///< chain and signatures hold, and the end record's counts agree
-    kOpen,      ///< the same up to the last whole page, but there is no end: a crash or a cut
-    kBroken,    ///< something was changed; see `problem`
+    kOpen,  ///< chain and signatures hold up to the last whole page, but there is no end record: a
+            ///< crash or a cut
+    kBroken,                  ///< something was changed; see `problem`
   } seal = Seal::kBroken;     ///< what the seal is worth
   std::string problem;        ///< one line: what, and what was expected
   uint64_t page = 0;          ///< kBroken: in which page (the head and the end count as pages, too)
   uint64_t offset = 0;        ///< kBroken: the byte at which that page begins
-  uint64_t torn_bytes = 0;    ///< kOpen: of an unfinished page
+  uint64_t torn_bytes = 0;    ///< kOpen: bytes of an unfinished page
   bool is_key_given = false;  ///< false: the log vouches only for itself
   uint64_t redacted_groups = 0;  ///< column groups of pages that were left out, whole or in part
-  uint64_t closed_groups = 0;    ///< … that are encrypted and could not be opened
-  /// Their names, as VtrRedaction::groups has them, in the log's order, each once.
+  /// Column groups of pages that are encrypted and could not be opened.
+  uint64_t closed_groups = 0;
+  /// The names of the column groups that were left out, as VtrRedaction::groups has them, in the
+  /// log's order, each once.
   std::vector<std::string> redacted_columns;
   std::vector<std::string> closed_columns;  ///< the names of those that could not be opened
   std::vector<std::string> columns;         ///< the names of all that the log has, there or not
   VtrHeader header;                         ///< as far as it could be read
-  VtrCounts counts;                         ///< counted, not believed
-  std::string stop_reason;                  ///< of the end record
-  uint64_t closed_unix_ns = 0;              ///< kComplete: when the end record was written
+  VtrCounts counts;             ///< counted by the verification, not taken from the end record
+  std::string stop_reason;      ///< of the end record
+  uint64_t closed_unix_ns = 0;  ///< kComplete: when the end record was written
 };
-/// "complete", "open", "broken".
+/// Returns "complete", "open" or "broken".
 VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
 
 /// Checks everything: the chain, every signature (by `key` if given, else by the key in the head),
@@ -392,7 +398,7 @@ VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
 VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key = {},
                                  const std::optional<SealKey>& reader = {});
 
-/// The log as JSON ("vitrine.audit/1", docs/audit-log.md), handed to `write` in pieces. Throws
+/// Hands the log to `write` as JSON ("vitrine.audit/1", docs/audit-log.md), in pieces. Throws
 /// kBadFile for damage, kUnsupported for level counters. An open log's stop_reason is "open".
 VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
                              std::function<TokenPiece(int32_t)> token_text = {});
@@ -445,14 +451,14 @@ VITRINE_API void redact_vtr(const std::string& path, const std::string& target,
 /// name.
 VITRINE_API std::string manifest_path(const std::string& log_path);
 
-/// The manifest of a log, one line of JSON. Verifies the log first; the same log and key give the
-/// same bytes. An open log has one too, which says that the log is open. Throws kBadFile where the
-/// log is broken, changes meanwhile or names a file's hash that is no SHA-256, kInvalidArgument
-/// where it is sealed with another key than `key`, kUnsupported where its head names so much that
-/// the manifest would have more than 8 MiB, kIo. Thread-safe.
+/// Returns the manifest of a log, one line of JSON. Verifies the log first; the same log and key
+/// give the same bytes. An open log has one too, which says that the log is open. Throws kBadFile
+/// where the log is broken, changes meanwhile or names a file's hash that is no SHA-256,
+/// kInvalidArgument where it is sealed with another key than `key`, kUnsupported where its head
+/// names so much that the manifest would have more than 8 MiB, kIo. Thread-safe.
 VITRINE_API std::string seal_manifest(const std::string& log_path, const SealKey& key);
 
-/// seal_manifest() into the file `target`, which appears whole or not at all.
+/// Writes what seal_manifest() returns into the file `target`, which appears whole or not at all.
 VITRINE_API void write_manifest(const std::string& log_path, const SealKey& key,
                                 const std::string& target);
 

@@ -33,8 +33,8 @@ inline constexpr int kAuditConstraintWords = 4;
 /// The best tokens that the output head reports with each row of logits.
 inline constexpr int kAuditTopTokens = 10;
 
-/// Where each audit value of a pass lies. All values are 4 bytes: float32 or int32; a digest has
-/// two.
+/// Where each audit value of a pass lies. All values are 4 bytes: float32 or int32; a digest takes
+/// two of them.
 ///
 /// A pass's bytes are: [rows] chosen ids (int32, at the head), then [rows] row records of
 /// `row_words` words, then [tokens] token records of `token_words` words.
@@ -86,21 +86,22 @@ struct AuditLayout {
   AuditMode mode = AuditMode::kNone;         ///< how values are recorded
   AuditLevel level = AuditLevel::kStandard;  ///< how much is recorded
   std::vector<Layer> layers;                 ///< ascending
-  std::vector<Term> terms;                   ///< empty where nothing is attributed; of a federation
-                                             ///< those of each specialist in turn
-  std::vector<HiddenState> hidden_states;    ///< level full only; ascending layers
-  int32_t hidden_size = 0;                   ///< valid where there are hidden states
-  int32_t token_words = 0;                   ///< words of a token record
-  int32_t row_words = 0;                     ///< words of a row record
+  /// Empty where nothing is attributed; in a federation each specialist's in turn.
+  std::vector<Term> terms;
+  std::vector<HiddenState> hidden_states;  ///< level full only; ascending layers
+  int32_t hidden_size = 0;                 ///< valid where there are hidden states
+  int32_t token_words = 0;                 ///< words of a token record
+  int32_t row_words = 0;                   ///< words of a row record
   // Word offsets in a row record (valid where row_words > 0).
-  int32_t chosen_logit = 0;         ///< float
-  int32_t log_sum_exp = 0;          ///< float, nats: log-probability = logit - log_sum_exp
-  int32_t entropy = 0;              ///< float, nats
-  int32_t top_ids = 0;              ///< int32[kAuditTopTokens], -1 past the vocabulary
-  int32_t top_logits = 0;           ///< float[kAuditTopTokens], descending
-  int32_t logits_digest = 0;        ///< 64 bits, low word first: of the bits of the row's logits
-  int32_t sampler_candidates = 0;   ///< int32; of a row that chose a token (SampleDecision)
-  int32_t sampler_probability = 0;  ///< float; the same
+  int32_t chosen_logit = 0;   ///< float
+  int32_t log_sum_exp = 0;    ///< float, nats: log-probability = logit - log_sum_exp
+  int32_t entropy = 0;        ///< float, nats
+  int32_t top_ids = 0;        ///< int32[kAuditTopTokens], -1 past the vocabulary
+  int32_t top_logits = 0;     ///< float[kAuditTopTokens], descending
+  int32_t logits_digest = 0;  ///< 64 bits, low word first: of the bits of the row's logits
+  /// SampleDecision::candidates of a row that chose a token, int32.
+  int32_t sampler_candidates = 0;
+  int32_t sampler_probability = 0;  ///< SampleDecision::probability of that row, float
   /// The ConstraintDecision of a row that chose a token under a constraint: int32 allowed, float
   /// removed, float mask_microseconds, int32 flags (1 is_limited, 2 first_ruled_out, attempt * 4).
   /// -1: not recorded.
@@ -123,9 +124,10 @@ struct AuditLayout {
     bool operator==(const Federation&) const = default;
   };
   Federation federation;  ///< no specialists: a single model
-  /// float[terms] of the chosen token, then float[terms] of the runner-up: the best token that was
-  /// not chosen. In a federation's record so for each specialist, and its own logits of the two
-  /// tokens, float[2], before them; runner-up is then the joint's.
+  /// Word offset: float[terms] of the chosen token, then float[terms] of the runner-up, which is
+  /// the best token that was not chosen. A federation's record has, for each specialist in turn,
+  /// its own logits of the two tokens, float[2], and behind these its terms of both; the runner-up
+  /// is the joint's.
   int32_t attribution = 0;
 
   /// Returns the words of one pass.
@@ -150,7 +152,7 @@ struct AuditPassHeader {
   uint32_t num_tokens = 0;  ///< of the pass
   uint32_t num_rows = 0;    ///< of logits
   uint64_t num_bytes = 0;   ///< of the whole record, header included; a multiple of 8
-  uint64_t step_ns = 0;     ///< that the step took by the host's clock, its sampling included
+  uint64_t step_ns = 0;     ///< nanoseconds of the step by the host's clock, its sampling included
 };
 
 /// What happened to a sequence between passes. Whoever accounts for positions needs it: a fork has
@@ -161,8 +163,8 @@ struct AuditEvent {
   Kind kind = Kind::kCreated;  ///< what happened
   uint64_t sequence = 0;       ///< the engine's id of it
   uint64_t source = 0;         ///< kForked: the sequence whose past it shares
-  int64_t length = 0;          ///< positions that the sequence has after the event; kReleased: had
-  int64_t before = 0;          ///< kTruncated: positions that it had
+  int64_t length = 0;  ///< positions that the sequence has after the event; kReleased: that it had
+  int64_t before = 0;  ///< kTruncated: positions that it had
 };
 
 /// What was guessed for one pass of a sequence (Drafter), and what came of it.
@@ -171,8 +173,8 @@ struct DraftedPass {
   int64_t position = 0;              ///< where the first guess stood, behind the last known token
   std::string drafter = {};          ///< Drafter::name() of who guessed
   std::vector<int32_t> tokens = {};  ///< the guesses that the pass checked
-  /// [tokens] of a tree: which guess each one stood behind, by its index, before its own; -1:
-  /// behind the last known token. Empty: a chain.
+  /// [tokens] the index of the guess behind which each one stood, below its own index; -1: it stood
+  /// behind the last known token. Empty: the guesses are a chain.
   std::vector<int32_t> parents = {};
   /// Indexes of the guesses that were right: a path, from the first position on.
   std::vector<int32_t> accepted = {};
@@ -187,24 +189,25 @@ struct DraftedPass {
 class VITRINE_API AuditSink {
  public:
   virtual ~AuditSink() = default;
-  /// Once, before the first pass: the layout of all later passes and the largest record.
+  /// Called once, before the first pass, with the layout of all later passes and the bytes of the
+  /// largest record.
   virtual void open(const AuditLayout& layout, size_t max_record_bytes) = 0;
-  /// Memory (8-byte aligned) for one pass's record of `num_bytes`; the engine fills it whole. A
-  /// sink that cannot keep it throws here: the step is undone. A record that is reserved and not
-  /// committed (another sink of the step had no room) is forgotten with the next reserve().
+  /// Returns memory (8-byte aligned) for one pass's record of `num_bytes`, which the engine fills
+  /// whole. A sink that cannot keep it throws here: the step is undone. A record that is reserved
+  /// and not committed (another sink of the step had no room) is forgotten with the next reserve().
   virtual std::byte* reserve(size_t num_bytes) = 0;
-  /// The record reserved last is complete. Should not throw: what other sinks of the same step have
-  /// committed before stays with them.
+  /// Called when the record reserved last is complete. Should not throw: what other sinks of the
+  /// same step have committed before stays with them.
   virtual void commit() = 0;
-  /// Asked where reserve() or commit() threw: the sequence whose record it could not keep, so that
-  /// the others' can be kept without; 0: all of them.
+  /// Returns, where reserve() or commit() threw, the sequence whose record it could not keep, so
+  /// that the others' records can be kept without that; 0: it could keep none.
   virtual uint64_t failed_sequence() const { return 0; }
-  /// A sequence was created, forked, truncated or released. Between passes, after open(); also
-  /// while the recorder is off. Must not throw.
+  /// Called when a sequence was created, forked, truncated or released: between passes, after
+  /// open(), and while the recorder is off, too. Must not throw.
   virtual void on_event(const AuditEvent& event) { (void)event; }
-  /// generate() had to give up an answer, or an attempt at one. As on_event().
+  /// Called as on_event() is, when generate() had to give up an answer or an attempt at one.
   virtual void on_failure(const ConstraintFailure& failure) { (void)failure; }
-  /// generate() checked guesses in a pass, whose record is complete. As on_event().
+  /// Called as on_event() is, when generate() checked guesses in a pass, whose record is complete.
   virtual void on_drafts(const DraftedPass& drafts) { (void)drafts; }
 };
 

@@ -37,12 +37,12 @@ struct StreamOptions {
 /// What a stream has sent.
 struct StreamCounts {
   uint64_t messages = 0;   ///< handed over
-  uint64_t bytes = 0;      ///< of these, lengths included
+  uint64_t bytes = 0;      ///< bytes that were handed over, lengths included
   uint64_t passes = 0;     ///< sent
   uint64_t tokens = 0;     ///< records in them
   uint64_t generated = 0;  ///< records that chose a token
   uint64_t scored = 0;     ///< records that score the prompt
-  uint64_t events = 0;     ///< of sequences, sent
+  uint64_t events = 0;     ///< events of sequences that were sent
   uint64_t lost = 0;       ///< positions that were dropped because the receiver was too slow
   uint64_t unsent = 0;     ///< records that came after sending had failed
 };
@@ -64,8 +64,8 @@ class VITRINE_API AuditStream {
   /// one, kUnsupported where `detail` is full and the layout has no router probabilities though it
   /// has experts, and what sending the head threw.
   AuditSink& sink();
-  /// Drains and sends the end message. Once, after the last commit(). With kFail throws what went
-  /// wrong.
+  /// Drains and sends the end message. Call it once, after the last commit(). With kFail it throws
+  /// what went wrong.
   void finish(const std::string& stop_reason);
   /// Returns, after finish(), what was sent.
   const StreamCounts& counts() const;

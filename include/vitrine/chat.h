@@ -27,7 +27,7 @@ struct ChatMessage {
 
 /// What a rendering is given besides the messages.
 struct ChatOptions {
-  /// Ends with what opens the assistant's turn.
+  /// True ends the text with what opens the assistant's turn.
   bool add_generation_prompt = true;
   /// A JSON object of further variables of the template: "documents", "enable_thinking", … Text of
   /// a value that spells a special token means that token, as text of a message does.
@@ -38,7 +38,7 @@ struct ChatOptions {
   /// Seconds since 1970 for strftime_now, in the process's time zone; nothing: the clock.
   std::optional<int64_t> now = {};
   size_t max_output_bytes = size_t{64} << 20;  ///< beyond it rendering fails
-  /// What a template may use up: about a byte read or made each.
+  /// The work that a template may do, in units of about a byte read or made.
   uint64_t max_work = uint64_t{1} << 28;
 };
 
@@ -69,18 +69,18 @@ class VITRINE_API ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  /// The prompt. Throws kInvalidArgument where the template refuses the messages
+  /// Returns the prompt. Throws kInvalidArgument where the template refuses the messages
   /// (raise_exception), a message's fields are no JSON object or the tools no JSON array, kBadFile
   /// where it fails or goes beyond a limit.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
-  /// The same with "messages" among the variables, so that a message may hold more than text.
+  /// Renders with "messages" among `variables_json`, so that a message may hold more than text.
   std::string render(const ChatOptions& options) const;
-  /// The names of the templates; one that is alone is "default".
+  /// Returns the names of the templates; one that is alone is "default".
   std::vector<std::string> names() const;
-  /// The text of the templates, one behind the other.
+  /// Returns the text of the templates, one behind the other.
   std::string source() const;
-  /// The text of a special token of the tokenizer_config.json ("bos_token", "eos_token", …); empty
-  /// where it names none.
+  /// Returns the text of a special token of the tokenizer_config.json ("bos_token", "eos_token",
+  /// …); empty where it names none.
   std::string special_token(std::string_view name) const;
 
   struct Impl;

@@ -29,12 +29,12 @@ struct ChatAnswer {
   std::string reasoning;             ///< what the model thought before
   std::vector<ToolCall> tool_calls;  ///< in their order
 
-  /// The answer as a message of a conversation, to go on with (ChatTemplate::render): a template
-  /// drops or keeps the reasoning as its model wants. `fields_json` has "reasoning_content",
-  /// "reasoning" and "thinking" (one text, under the names that templates use) where there is
-  /// reasoning, and "tool_calls" where there are some, with arguments as objects.
+  /// Returns the answer as a message of a conversation, to go on with (ChatTemplate::render): a
+  /// template drops or keeps the reasoning as its model wants. `fields_json` has
+  /// "reasoning_content", "reasoning" and "thinking" (one text, under the names that templates use)
+  /// where there is reasoning, and "tool_calls" where there are some, with arguments as objects.
   VITRINE_API ChatMessage message() const;
-  /// The same as one JSON object, with "role" and "content".
+  /// Returns that message as one JSON object, with "role" and "content".
   VITRINE_API std::string message_json() const;
 };
 
@@ -44,9 +44,9 @@ enum class ChatPart : uint8_t { kContent, kReasoning, kToolCall, kToolArguments 
 /// What became certain of an answer with a piece of its text.
 struct ChatDelta {
   ChatPart part = ChatPart::kContent;  ///< of the answer
-  std::string text;  ///< to append; of kToolCall, which begins a call, the function's name
-  int call = -1;     ///< of the two of tools: the place in ChatAnswer::tool_calls
-  std::string id;    ///< of kToolCall: ToolCall::id
+  std::string text;  ///< text to append; with kToolCall, which begins a call, the function's name
+  int call = -1;     ///< the place in ChatAnswer::tool_calls, with kToolCall and kToolArguments
+  std::string id;    ///< ToolCall::id, with kToolCall
 };
 
 /// Names of the formats in which chat models write reasoning and calls, in alphabetical order:
@@ -60,7 +60,7 @@ VITRINE_API std::vector<std::string> chat_output_formats();
 /// marks its vocabulary has as tokens, else "plain".
 VITRINE_API std::string find_chat_output_format(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer);
-/// The same by the template's text alone.
+/// Finds the format by the template's text alone.
 VITRINE_API std::string find_chat_output_format(std::string_view template_source);
 
 /// What a parser is told about an answer.
@@ -69,8 +69,8 @@ struct ChatOutputOptions {
   /// answer begins within that.
   std::string_view prompt = {};
   /// The tools of the conversation, a JSON array as templates get it. Formats that write arguments
-  /// as bare text need it to tell the text "5" from the number; without it, what reads as JSON
-  /// other than text is that.
+  /// as bare text need it to tell the text "5" from the number; without it, bare text that reads as
+  /// JSON of another kind is taken for that.
   std::string_view tools_json = {};
 };
 
@@ -95,13 +95,13 @@ class VITRINE_API ChatOutputParser {
   ChatOutputParser& operator=(ChatOutputParser&&) noexcept;
   ~ChatOutputParser();
 
-  /// What became certain with this piece.
+  /// Adds a piece of the text and returns what became certain with it.
   std::vector<ChatDelta> add(std::string_view piece);
-  /// What was held back. Nothing may be added afterwards.
+  /// Ends the text and returns what was held back. Nothing may be added afterwards.
   std::vector<ChatDelta> finish();
-  /// What the deltas so far add up to.
+  /// Returns what the deltas so far add up to.
   const ChatAnswer& answer() const;
-  /// The format's name.
+  /// Returns the format's name.
   std::string_view format() const;
   /// Returns true where a special token of this text means something in the format, so that its
   /// text has to be added; others are left out, as decoding leaves them out.

@@ -32,10 +32,10 @@ class VITRINE_API ChatTools {
   /// (with a JSON pointer, what was found and what was expected).
   static ChatTools parse(std::string_view json, const std::string& name);
 
-  /// The definitions in OpenAI's form, for ChatOptions::tools_json and
+  /// Returns the definitions in OpenAI's form, for ChatOptions::tools_json and
   /// ChatOutputOptions::tools_json.
   const std::string& json() const;
-  /// Their functions, in their order; at least one.
+  /// Returns the functions, in their order; at least one.
   std::span<const ToolFunction> functions() const;
 
  private:
@@ -53,8 +53,8 @@ struct ToolChoice {
     kRequired,  ///< at least one call
     kFunction,  ///< a call of one function
   };
-  Kind kind = Kind::kAuto;  ///< of these
-  std::string function{};   ///< its name, of kFunction
+  Kind kind = Kind::kAuto;  ///< what is asked for
+  std::string function{};   ///< the function's name, for kFunction
 
   /// Reads "auto", "none", "required", the name of a function, or OpenAI's object
   /// {"type": "function", "function": {"name": …}}. Throws kInvalidArgument.
@@ -88,11 +88,11 @@ VITRINE_API std::vector<std::string> tool_call_formats();
 /// and vocabulary know none ("plain", "think").
 VITRINE_API std::string find_tool_call_format(const ChatTemplate& chat, const Tokenizer& tokenizer);
 
-/// What an answer in a format is: reasoning, free text, and calls, each of one of the functions
-/// with arguments that its schema accepts, as its choice says. ChatOutputParser reads every such
-/// answer, and finds each call in it. Throws kUnsupported for a format whose calls cannot be
-/// constrained (the message names those whose can), kInvalidArgument for a choice that names no
-/// function of these.
+/// Returns what an answer in a format may be: reasoning, free text, and calls as
+/// ToolCallOptions::choice says, each of one of the functions with arguments that its schema
+/// accepts. ChatOutputParser reads every such answer, and finds each call in it. Throws
+/// kUnsupported for a format whose calls cannot be constrained (the message names those whose can),
+/// kInvalidArgument for a choice that names no function of these.
 ///
 ///     const std::string format = find_tool_call_format(chat, tokenizer);
 ///     const ToolCallTags tags = tool_call_tags(format, tools, tokenizer, {.prompt = prompt});
@@ -103,7 +103,8 @@ VITRINE_API ToolCallTags tool_call_tags(std::string_view format, const ChatTools
 
 /// Returns what ChatTemplate::render does, with the arguments of calls that messages have
 /// (`fields_json`, "tool_calls") as templates want them: an object also where they are the text of
-/// one, as OpenAI writes them, unless the template fails on objects. Throws the same.
+/// one, as OpenAI writes them, unless the template fails on objects. Throws what
+/// ChatTemplate::render throws.
 VITRINE_API std::string render_with_calls(const ChatTemplate& chat,
                                           std::span<const ChatMessage> messages,
                                           const ChatOptions& options = {});

@@ -54,10 +54,10 @@ struct TensorInfo {
 
   uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
-  /// Of a part of a fused tensor whose elements lie scattered (gpt_oss): element c of row r lies
-  /// `row_stride` * r + `col_stride` * c bytes behind file_offset. Of blocks c counts these,
-  /// without their scales: those lie apart, one byte each, scale_row_stride to a row. 0: row after
-  /// row.
+  /// Strides in bytes, for a part of a fused tensor whose elements lie scattered (gpt_oss): element
+  /// c of row r lies `row_stride` * r + `col_stride` * c bytes behind file_offset. Where the file
+  /// stores blocks, c counts blocks. Their scales lie apart then, one byte each, `scale_row_stride`
+  /// bytes to a row. 0: row after row.
   uint64_t row_stride = 0, col_stride = 0;  ///< see row_stride
   int scale_file_index = 0;                 ///< where scales lie apart
   uint64_t scale_offset = 0;                ///< as file_offset
@@ -123,9 +123,10 @@ class VITRINE_API Checkpoint {
   /// nothing is at `path`, kIo where a file can't be read, kBadFile where its content breaks the
   /// format, kUnsupported for a valid dtype or quantization that this build can't read.
   ///
-  /// A file instead of a folder is read as GGUF (version 2 or 3, little-endian). Of a split one the
-  /// first is given, and the others lie beside it. Metadata becomes config.json, generation_config.
-  /// json and tokenizer.json; kUnsupported too for an architecture that isn't mapped.
+  /// A file instead of a folder is read as GGUF (version 2 or 3, little-endian). A split file is
+  /// given by its first part, and the others lie beside that. Metadata becomes config.json,
+  /// generation_config. json and tokenizer.json; kUnsupported too for an architecture that isn't
+  /// mapped.
   static Checkpoint open(const std::string& path);
 
   Checkpoint(const Checkpoint&);
@@ -153,8 +154,8 @@ class VITRINE_API Checkpoint {
   const std::string& tokenizer_path() const;
   /// Text of tokenizer_config.json, read or made when it is asked for (valid JSON object; empty
   /// where there is none): `chat_template` is that of chat_template.jinja where the folder has one,
-  /// and special tokens that only special_tokens_map.json names are there too. Of a GGUF file, the
-  /// metadata's templates and special tokens. Throws kIo, kBadFile.
+  /// and special tokens that only special_tokens_map.json names are there too. For a GGUF file it
+  /// has the metadata's templates and special tokens. Throws kIo, kBadFile.
   std::string tokenizer_config_json() const;
   /// What stands for the chat template's file in messages.
   std::string tokenizer_config_name() const;
@@ -188,7 +189,7 @@ class VITRINE_API Checkpoint {
   /// are not aligned. Throws kIo.
   std::span<const std::byte> map(const TensorInfo& info, bool any_alignment = false) const;
   /// Throws kIo where a weight file has become shorter since it was opened (a mapped one also for a
-  /// moment that a MappedFileGuard saw), or was written to. A system call for each.
+  /// moment that a MappedFileGuard saw), or was written to. Takes a system call for each file.
   void check_unchanged() const;
   /// A tensor's name in its file: GGUF files have names of their own, tensors() those of Hugging
   /// Face.
@@ -196,13 +197,13 @@ class VITRINE_API Checkpoint {
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;
-  /// Reads the same of a tensor that tensors() listed.
+  /// Reads a tensor that tensors() listed in the same way.
   std::vector<float> read_f32(const TensorInfo& info) const;
-  /// What read_f32 throws for a tensor of another dtype, without reading it.
+  /// Throws what read_f32 throws for a tensor of another dtype, without reading it.
   void require_floats(const TensorInfo& info) const;
 
-  /// True where config.json has a `quantization_config` (its format was checked by `open`). A GGUF
-  /// file has none, whatever its blocks.
+  /// Returns true where config.json has a `quantization_config` (its format was checked by `open`).
+  /// A GGUF file has none, whatever its blocks.
   bool is_quantized() const;
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
@@ -210,22 +211,23 @@ class VITRINE_API Checkpoint {
   /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, or a
   /// `{base}.weight` of dtype F8_E4M3; null where there is neither.
   const TensorInfo* find_quantized(std::string_view base_name) const;
-  /// It with what stands beside it: `.weight_scale` and `.weight_shape`, or the scales of 8-bit
-  /// floats (`.weight_scale`, or `.weight_scale_inv` of the layout "fp8"); nothing where
-  /// find_quantized finds none. Reads nothing but the shape. Throws kBadFile where they disagree
-  /// with each other or with `quantization_config`, kUnsupported for what they cannot have beside
-  /// them.
+  /// The tensors of a quantized module: that of find_quantized with what stands beside it, which is
+  /// `.weight_scale` and `.weight_shape`, or the scales of 8-bit floats (`.weight_scale`, or
+  /// `.weight_scale_inv` of the layout "fp8"); nothing where find_quantized finds none. Reads
+  /// nothing but the shape. Throws kBadFile where they disagree with each other or with
+  /// `quantization_config`, kUnsupported for what they cannot have beside them.
   std::optional<QuantizedTensors> find_quantized_tensors(std::string_view base_name) const;
-  /// The scale of each row from `row_begin` to `row_end` - 1 and each group: [rows, groups()].
-  /// Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it hasn't.
+  /// Reads the scales of the rows from `row_begin` to `row_end` - 1, one for each group: [rows,
+  /// groups()]. Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it
+  /// hasn't.
   std::vector<float> read_quantized_scales(const QuantizedTensors& tensors, int64_t row_begin,
                                            int64_t row_end) const;
-  /// The zero points of the same, in the range of the values; empty where all are zero. Throws kIo,
-  /// kBadFile for one that is out of range.
+  /// Reads the zero points of those rows, [rows, groups()], in the range of the values; empty where
+  /// all are zero. Throws kIo, kBadFile for one that is out of range.
   std::vector<int8_t> read_quantized_zero_points(const QuantizedTensors& tensors, int64_t row_begin,
                                                  int64_t row_end) const;
-  /// Reads all of it; nothing where find_quantized finds none. Throws as the three above, and
-  /// kBadFile for what is no number.
+  /// Reads a whole quantized module; nothing where find_quantized finds none. Throws as the three
+  /// above, and kBadFile for what is no number.
   std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
 
   struct Impl;
@@ -279,12 +281,13 @@ struct RopeScaling {
 /// How a checkpoint holds the weights of a model with Gated DeltaNet.
 enum class LinearLayout : uint8_t {
   kPublished,  ///< as transformers writes them
-  /// GGUF files have it: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
-  /// (`linear_attn.A`). Of qwen3_next what makes queries, keys and values stands apart from what
-  /// makes gates. Of qwen3_5 value head h reads key head h % linear_key_heads; of all others h /
-  /// (value heads of a key).
+  /// As GGUF files have them: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
+  /// (`linear_attn.A`). In qwen3_next what makes queries, keys and values stands apart from what
+  /// makes gates. In qwen3_5 value head h reads key head h % linear_key_heads; in all others it
+  /// reads h / (value heads of a key).
   kConverted,
-  kConvertedWhole,  ///< older files of qwen3_next: the same, but both in one matrix
+  kConvertedWhole,  ///< as kConverted, but one matrix makes queries, keys, values and gates (older
+                    ///< files of qwen3_next)
 };
 
 /// A model's config.json in one spelling. Every number is range-checked.
@@ -297,7 +300,7 @@ struct ModelConfig {
   int64_t num_heads = 0;                   ///< of queries
   int64_t num_kv_heads = 0;                ///< divides num_heads
   int64_t head_dim = 0;                    ///< even; hidden_size / num_heads where absent
-  int64_t max_position_embeddings = 0;     ///< that the model was made for
+  int64_t max_position_embeddings = 0;     ///< positions that the model was made for
   double rms_norm_eps = 1e-6;              ///< of every norm
   double rope_theta = 10000.0;             ///< base of the rotary frequencies
   RopeScaling rope_scaling;                ///< how these differ for long contexts
@@ -326,24 +329,27 @@ struct ModelConfig {
   /// By layer, whether it keeps a state of a sequence in place of keys and values: Gated DeltaNet
   /// (qwen3_next, qwen3_5), or a short convolution (lfm2_moe). Empty: none does.
   std::vector<bool> linear_layers;
-  int64_t convolution_taps = 0;    ///< of these layers, which are convolutions; 0: Gated DeltaNet
-  int64_t linear_key_heads = 0;    ///< of such a layer; divides linear_value_heads
+  /// Taps of the linear layers where these are convolutions; 0: they are Gated DeltaNet.
+  int64_t convolution_taps = 0;
+  int64_t linear_key_heads = 0;    ///< of a Gated DeltaNet layer; divides linear_value_heads
   int64_t linear_value_heads = 0;  ///< each with a state of its own
   int64_t linear_key_dim = 0;      ///< elements of a query and of a key
   int64_t linear_value_dim = 0;    ///< elements of a value
   int64_t linear_taps = 0;         ///< of the convolution over positions, its own the last
-  bool convolution_bias = false;   ///< of convolutions: their matrices' outputs and their own
+  bool convolution_bias = false;   ///< short convolutions have biases, and so have their matrices
   LinearLayout linear_layout = LinearLayout::kPublished;  ///< of the file
 
   /// gemma4: by layer whether it slides; layers that do not have heads, key-value heads and rotary
   /// frequencies of their own. Empty: all layers are of one kind.
   std::vector<bool> slides;
-  int64_t global_head_dim = 0;       ///< of a layer that does not slide; 0: head_dim
-  int64_t global_kv_heads = 0;       ///< likewise; 0: num_kv_heads
-  double sliding_rope_theta = 0;     ///< of layers that slide; the others have rope_theta
-  double global_rotary_share = 1.0;  ///< of the frequencies of the others; those behind are 0
+  int64_t global_head_dim = 0;    ///< of a layer that does not slide; 0: head_dim
+  int64_t global_kv_heads = 0;    ///< of a layer that does not slide; 0: num_kv_heads
+  double sliding_rope_theta = 0;  ///< of layers that slide; the others have rope_theta
+  /// The share of the frequencies of layers that do not slide; the frequencies behind are 0.
+  double global_rotary_share = 1.0;
   int64_t num_kv_shared_layers = 0;  ///< last layers, which read the keys and values of others
-  bool double_wide_mlp = false;      ///< in these last layers
+  /// The last num_kv_shared_layers layers have dense blocks twice as wide.
+  bool double_wide_mlp = false;
   bool values_from_keys = false;     ///< of layers that do not slide: a value is what k_proj gives
   int64_t per_layer_input_size = 0;  ///< of a token's vector for each layer; 0: there are none
   int64_t per_layer_vocab_size = 0;  ///< rows of these vectors' table
@@ -362,11 +368,11 @@ struct ModelConfig {
   int64_t decoder_sparse_step = 1;       ///< layer l is sparse only if (l + 1) % step == 0
   std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
 
-  int64_t router_groups = 1;                   ///< `n_group`: of experts
-  int64_t router_chosen_groups = 1;            ///< `topk_group`: among whose experts the choice is
-  double routed_scaling_factor = 1.0;          ///< of the chosen experts' weights
-  int64_t num_draft_layers = 0;                ///< behind the others in the files, and not run
-  double embedding_multiplier = 1.0;           ///< granite: embedding times this
+  int64_t router_groups = 1;           ///< `n_group`: groups of experts
+  int64_t router_chosen_groups = 1;    ///< `topk_group`: groups among whose experts the choice is
+  double routed_scaling_factor = 1.0;  ///< of the chosen experts' weights
+  int64_t num_draft_layers = 0;        ///< layers behind the others in the files, which are not run
+  double embedding_multiplier = 1.0;   ///< granite: embedding times this
   std::optional<double> attention_multiplier;  ///< granite: the scale of attention
   double residual_multiplier = 1.0;            ///< granite: block output times this
   double logits_scaling = 1.0;                 ///< granite: logits divided by this
@@ -403,7 +409,7 @@ struct ModelConfig {
   int64_t stored_key_width() const { return is_latent() ? kv_lora_rank + rotary_dim : head_dim; }
   /// Elements of a value that is stored beside its key: none where it is the key's beginning.
   int64_t stored_value_width() const { return is_latent() ? 0 : head_dim; }
-  /// True where layer `layer` (from 0) keeps a state in place of keys and values.
+  /// Returns true where layer `layer` (from 0) keeps a state in place of keys and values.
   bool is_linear_layer(int64_t layer) const {
     return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
   }
@@ -415,7 +421,7 @@ struct ModelConfig {
   }
   /// Elements of a head that are rotated.
   int64_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
-  /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.
+  /// Returns true where layer `layer` (from 0) has experts in place of a dense feed-forward block.
   bool is_sparse_layer(int64_t layer) const {
     if (num_experts <= 0 || (layer + 1) % decoder_sparse_step != 0) return false;
     for (int64_t dense : mlp_only_layers) {
@@ -429,8 +435,8 @@ struct ModelConfig {
 /// Throws kBadFile for a field that is missing, of the wrong type or out of range, kUnsupported for
 /// a valid one that Vitrine can't run (another activation, an unknown RoPE scaling).
 VITRINE_API ModelConfig parse_model_config(const Checkpoint& checkpoint);
-/// The same from text; the names stand for the files in messages. `generation_config_json` may be
-/// empty.
+/// Normalises the files' texts; the names stand for the files in messages. `generation_config_json`
+/// may be empty.
 VITRINE_API ModelConfig parse_model_config(std::string_view config_json,
                                            const std::string& config_name,
                                            std::string_view generation_config_json = {},
@@ -482,7 +488,7 @@ VITRINE_API std::string read_text_file(const std::string& path, uint64_t max_byt
 
 /// SHA-256 of a file's content, 64 lower-case hexadecimal digits. Throws kIo.
 VITRINE_API std::string sha256_of_file(const std::string& path);
-/// The same of a text's bytes.
+/// SHA-256 of a text's bytes, likewise.
 VITRINE_API std::string sha256_of_text(std::string_view text);
 
 }  // namespace vitrine

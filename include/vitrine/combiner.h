@@ -14,7 +14,7 @@ namespace vitrine {
 /// What a specialist's share of a token is.
 enum class ShareKind : uint8_t {
   kResponsibility,  ///< weight * p / joint: the posterior; they sum to one
-  kTerm,            ///< weight * log p; they and minus the log-normaliser sum to the joint's log
+  kTerm,  ///< weight * log p; they sum to the joint's log-probability plus the log-normaliser
 };
 
 /// One specialist's prediction of the next token: log p(t) = logits[t] - log_sum_exp.
@@ -32,7 +32,7 @@ struct CombinerInput {
 /// One specialist's part in one token.
 struct SpecialistShare {
   double logprob = 0;  ///< nats: the specialist's own log-probability of the token
-  double weight = 0;   ///< that the combiner gave it at this position
+  double weight = 0;   ///< the weight that the combiner gave it at this position
   double share = 0;    ///< see ShareKind
   bool operator==(const SpecialistShare&) const = default;
 };
@@ -52,12 +52,13 @@ class VITRINE_API Combiner {
   virtual std::string_view name() const = 0;
   /// Returns what the shares of explain() mean.
   virtual ShareKind shares() const { return ShareKind::kResponsibility; }
-  /// True where CombinerInput::hidden_state must be there.
+  /// Returns true where CombinerInput::hidden_state must be there.
   virtual bool needs_hidden_state() const { return false; }
   /// Writes the joint's log-probability of every token, normalised. Must not allocate for sizes
   /// seen before.
   virtual void combine(const CombinerInput& input, std::span<float> joint) = 0;
-  /// The account of one token, after combine() on the same input. `shares`: [specialists].
+  /// Accounts for one token, after combine() on the same input: fills `shares` [specialists] and
+  /// returns the joint's score.
   virtual JointScore explain(const CombinerInput& input, int32_t token,
                              std::span<SpecialistShare> shares) = 0;
 };

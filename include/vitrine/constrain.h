@@ -32,12 +32,13 @@ class VITRINE_API TokenTable {
   /// of range, a vocabulary above 16,777,216 ids or a token above 1024 bytes.
   static TokenTable from_bytes(std::vector<std::string> token_bytes, std::vector<int32_t> end_ids);
 
-  /// A table in which these ids are never allowed, not even to end the sequence: what is known
-  /// about finishing an answer holds without them. Throws kInvalidArgument for an id out of range.
+  /// Returns a table in which these ids are never allowed, not even to end the sequence: what is
+  /// known about finishing an answer holds without them. Throws kInvalidArgument for an id out of
+  /// range.
   TokenTable without(std::span<const int32_t> banned) const;
-  /// A table in which these ids add these bytes: special tokens that an answer writes. It is this
-  /// table where they add them already; ids that end the sequence stay what they are. Throws
-  /// kInvalidArgument for an id out of range.
+  /// Returns a table in which these ids add these bytes: special tokens that an answer writes. It
+  /// is this same table where they add them already; ids that end the sequence stay what they are.
+  /// Throws kInvalidArgument for an id out of range.
   TokenTable with(std::span<const std::pair<int32_t, std::string>> token_bytes) const;
 
   /// Returns the number of ids, allowed or not.
@@ -46,7 +47,7 @@ class VITRINE_API TokenTable {
   const std::string& bytes(int32_t id) const;
   /// Returns the ids that end the sequence.
   std::span<const int32_t> end_ids() const;
-  /// Words of a mask: [ceil(vocab_size / 32)].
+  /// Returns the words of a mask: ceil(vocab_size / 32).
   size_t mask_words() const { return (static_cast<size_t>(vocab_size()) + 31) / 32; }
 
   /// What grammars over this table share: masks of patterns, formats and the like, by what is left
@@ -55,12 +56,13 @@ class VITRINE_API TokenTable {
     uint64_t hits = 0;       ///< masks that were found
     uint64_t misses = 0;     ///< masks that were computed
     uint64_t evictions = 0;  ///< masks that had to leave
-    size_t masks = 0;        ///< kept now
-    size_t bytes = 0;        ///< of these
+    size_t masks = 0;        ///< masks that are kept now
+    size_t bytes = 0;        ///< bytes of the kept masks
   };
   /// Returns the counts so far.
   SharedStatistics shared_statistics() const;
-  /// 64 MiB unless said; 0 shares nothing. Of all copies of this table.
+  /// Limits the bytes of the shared masks, for all copies of this table. The limit is 64 MiB at
+  /// first; 0 shares nothing.
   void limit_shared(size_t max_bytes) const;
 
   struct Impl;
@@ -92,7 +94,7 @@ enum class JsonFormat : uint8_t {
 /// Which rules hold where a schema has no `$schema`.
 enum class SchemaDialect : uint8_t { kDraft4, kDraft6, kDraft7, kDraft2019, kDraft2020 };
 
-/// How a number is written that its schema makes a whole one: by type integer, by a `multipleOf`
+/// How a number is written that has to be whole by its schema: by type integer, by a `multipleOf`
 /// that is whole, or as a value of `enum` or `const`.
 enum class JsonIntegers : uint8_t {
   kPlain,  ///< without fraction or exponent; a broken value of `enum` or `const` without idle zeros
@@ -166,60 +168,62 @@ VITRINE_API GrammarNotation grammar_notation(std::string_view text);
 ///     constraint->allowed_tokens(mask);
 class VITRINE_API Grammar {
  public:
-  /// JSON texts that a JSON Schema accepts, no key twice in one object. Numbers under minimum,
-  /// maximum, multipleOf, const, enum or type integer are written without an exponent, whole ones
-  /// as SchemaOptions::integers says. Throws
-  /// kBadFile for a schema that is no JSON or malformed, kUnsupported for what cannot be kept
-  /// exactly; the message has a JSON pointer.
+  /// Accepts the JSON texts that a JSON Schema accepts, no key twice in one object. Numbers under
+  /// minimum, maximum, multipleOf, const, enum or type integer are written without an exponent,
+  /// whole ones as SchemaOptions::integers says. Throws kBadFile for a schema that is no JSON or
+  /// malformed, kUnsupported for what cannot be kept exactly; the message has a JSON pointer.
   static Grammar json_schema(const TokenTable& table, std::string_view schema,
                              const SchemaOptions& options = {});
-  /// Any JSON text (RFC 8259); keys may repeat. Of the options, `whitespace`, `max_digits` and
+  /// Accepts any JSON text (RFC 8259); keys may repeat. The options `whitespace`, `max_digits` and
   /// `max_states` count.
   static Grammar json(const TokenTable& table, const SchemaOptions& options = {});
-  /// Texts that a regular expression (ECMA-262's syntax) matches whole. Throws kInvalidArgument
-  /// with the position of a mistake and of what cannot be kept (back references, lookaround in long
-  /// repetitions), kUnsupported for what exceeds GrammarOptions::max_states, while matching too.
+  /// Accepts the texts that a regular expression (ECMA-262's syntax) matches whole. Throws
+  /// kInvalidArgument with the position of a mistake and of what cannot be kept (back references,
+  /// lookaround in long repetitions), kUnsupported for what exceeds GrammarOptions::max_states,
+  /// while matching too.
   static Grammar regex(const TokenTable& table, std::string_view pattern,
                        const GrammarOptions& options = {});
-  /// Exactly one of these texts. Throws kInvalidArgument where there is none or one is not UTF-8,
-  /// kUnsupported for what exceeds GrammarOptions::max_states, while matching too.
+  /// Accepts exactly one of these texts. Throws kInvalidArgument where there is none or one is not
+  /// UTF-8, kUnsupported for what exceeds GrammarOptions::max_states, while matching too.
   static Grammar choices(const TokenTable& table, std::vector<std::string> texts,
                          const GrammarOptions& options = {});
-  /// Texts of a context-free grammar in GBNF, llama.cpp's notation, whose first rule is `root`;
-  /// left recursion and ambiguity included. Throws kInvalidArgument with line and column for what
-  /// does not parse and for rules that are undefined or cannot be reached, and where no text ends;
-  /// kUnsupported for what exceeds the options, while matching too.
+  /// Accepts the texts of a context-free grammar in GBNF, llama.cpp's notation, whose first rule is
+  /// `root`; left recursion and ambiguity included. Throws kInvalidArgument with line and column
+  /// for what does not parse and for rules that are undefined or cannot be reached, and where no
+  /// text ends; kUnsupported for what exceeds the options, while matching too.
   static Grammar gbnf(const TokenTable& table, std::string_view text,
                       const GrammarOptions& options = {});
 
-  /// The same in Lark's notation, in the variant that llguidance reads, from the rule `start` on
-  /// (docs/constraints.md says what is read). kUnsupported for what is valid there and not kept.
+  /// Accepts the texts of a context-free grammar in Lark's notation, in the variant that llguidance
+  /// reads, from the rule `start` on (docs/constraints.md says what is read). Throws as gbnf()
+  /// does, and kUnsupported for what is valid there and not kept.
   static Grammar lark(const TokenTable& table, std::string_view text,
                       const GrammarOptions& options = {});
-  /// Free text in which tags switch constraints on, as a JSON document says it: structural tags as
-  /// XGrammar and SGLang have them (docs/constraints.md lists what is read). Between tags stands
-  /// any text that holds no trigger. Throws kBadFile with a JSON pointer for what is malformed,
-  /// kUnsupported for what is not kept, what json_schema(), regex() and gbnf() throw for what
-  /// stands in tags.
+  /// Accepts free text in which tags switch constraints on, as a JSON document says it: structural
+  /// tags as XGrammar and SGLang have them (docs/constraints.md lists what is read). Between tags
+  /// stands any text that holds no trigger. Throws kBadFile with a JSON pointer for what is
+  /// malformed, kUnsupported for what is not kept, what json_schema(), regex() and gbnf() throw for
+  /// what stands in tags.
   static Grammar tags(const TokenTable& table, std::string_view json,
                       const GrammarOptions& options = {});
 
-  /// A constraint that stands at the start of an answer.
+  /// Returns a constraint that stands at the start of an answer.
   std::unique_ptr<Constraint> start() const;
 
-  /// What does not count of the schemas within, in the order in which it was left out.
+  /// Returns the keywords of the schemas within that do not count, in the order in which they were
+  /// left out.
   const std::vector<Weakening>& weakened() const;
 
   /// What compiling and matching have made so far.
   struct Statistics {
     size_t states = 0;  ///< automaton states
-    size_t rows = 0;    ///< of these, those with a transition table (1 KiB each)
+    size_t rows = 0;    ///< automaton states with a transition table (1 KiB each)
     size_t values = 0;  ///< distinct conjunctions of schemas
     size_t shapes = 0;  ///< distinct objects and arrays
   };
   /// Returns the counts so far.
   Statistics statistics() const;
-  /// Memory of what is compiled so far, about.
+  /// Returns about how many bytes of memory take what is compiled so far.
   size_t num_bytes() const;
 
   /// Compiles ahead what a first answer is likely to need, at most `max_masks` masks: those along
@@ -274,8 +278,8 @@ class VITRINE_API GrammarCache {
     uint64_t hits = 0;       ///< grammars that were found
     uint64_t misses = 0;     ///< grammars that were compiled
     uint64_t evictions = 0;  ///< grammars that had to leave
-    size_t grammars = 0;     ///< kept now
-    size_t bytes = 0;        ///< of these
+    size_t grammars = 0;     ///< grammars that are kept now
+    size_t bytes = 0;        ///< bytes of the kept grammars
   };
   /// Returns the counts so far.
   Statistics statistics() const;

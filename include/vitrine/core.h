@@ -50,7 +50,8 @@ class VITRINE_API Error : public std::runtime_error {
   Error(ErrorKind kind, const std::string& message);
   /// Returns what went wrong.
   ErrorKind kind() const noexcept { return kind_; }
-  /// True where the caller's input is at fault (the command line tool then exits with 2, else 1).
+  /// Returns true where the caller's input is at fault (the command line tool then exits with 2,
+  /// else 1).
   bool is_user_error() const noexcept;
 
  private:
@@ -87,7 +88,7 @@ struct TensorView {
   std::vector<int64_t> shape;  ///< extents, outermost first
   Device device;               ///< where `data` lies
 
-  /// Product of the extents (1 for a scalar).
+  /// Returns the product of the extents (1 for a scalar).
   int64_t num_elements() const {
     int64_t count = 1;
     for (int64_t extent : shape) count *= extent;
@@ -113,10 +114,11 @@ struct ForcedRoute {
   /// The weight that the router gives this expert among those that are forced with it, normalised
   /// as the architecture does it.
   static constexpr float kRouterWeight = -1;
-  int32_t token = 0;             ///< index among the tokens that its sequence brings to the step
-  int32_t layer = 0;             ///< of the model
-  int32_t expert = 0;            ///< in that layer
-  float weight = kRouterWeight;  ///< else a gate weight to use as it is; 0 takes the expert out
+  int32_t token = 0;   ///< index among the tokens that its sequence brings to the step
+  int32_t layer = 0;   ///< of the model
+  int32_t expert = 0;  ///< in that layer
+  /// The gate weight: kRouterWeight, or a weight to use as it is; 0 takes the expert out.
+  float weight = kRouterWeight;
 };
 
 }  // namespace vitrine

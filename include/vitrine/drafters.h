@@ -22,7 +22,7 @@ namespace vitrine {
 struct VocabularyOverlap {
   bool is_same = false;      ///< every id that both have is the same token
   int64_t draft_tokens = 0;  ///< tokens of the draft model's vocabulary
-  int64_t common = 0;        ///< of these, tokens that the target has, too, under whatever id
+  int64_t common = 0;  ///< the draft model's tokens that the target has, too, under whatever id
   /// Returns the share of common tokens; 0 where there is none.
   double share() const {
     return draft_tokens > 0 ? static_cast<double>(common) / static_cast<double>(draft_tokens) : 0;
@@ -31,7 +31,7 @@ struct VocabularyOverlap {
 /// Compares the spelling of all tokens.
 VITRINE_API VocabularyOverlap compare_vocabularies(const Tokenizer& draft, const Tokenizer& target);
 
-/// A drafter that is a model: it guesses what `draft` chooses greedily, all texts of a step in the
+/// Makes a drafter of a model: it guesses what `draft` chooses greedily, all texts of a step in the
 /// same passes. Where the vocabularies differ, what it is shown is spelt by its own tokenizer, and
 /// what it chooses by that of the target. It follows as many texts as `draft` may have sequences
 /// (EngineOptions::max_sequences), each up to its context. `target` must stay as long as the
@@ -42,10 +42,10 @@ VITRINE_API std::unique_ptr<Drafter> make_draft_model(Model draft, const Tokeniz
 
 /// How heads are read.
 struct DraftHeadOptions {
-  /// The layers whose residual stream, as it enters them, the heads read, in the order in which
-  /// they take them (the number of layers: what leaves the last one). Empty: those that their
-  /// config names, else 2, half of the model's depth, and the depth less 3. Medusa reads what
-  /// leaves the last layer, and nothing else.
+  /// The layers for which the heads read the residual stream that enters them, in the order in
+  /// which they take it; the number of layers stands for what leaves the last one. Empty: those
+  /// that their config names, else 2, half of the model's depth, and the depth less 3. Medusa reads
+  /// what leaves the last layer, and nothing else.
   std::vector<int> layers = {};
 };
 
@@ -59,9 +59,9 @@ VITRINE_API std::vector<std::string> draft_head_names();
 /// write it. `peagle`: P-EAGLE (arXiv 2602.01469), as the last two. `medusa`: Medusa (Cai et al.,
 /// arXiv 2401.10774) as vLLM reads it. All guess the likeliest chain, or tree
 /// (DraftProposal::parents), on the thread that asks; in an engine's answers (generate, Generation)
-/// that engine's other threads share the work on the CPU's fused path, which changes no guess. Of a
-/// text they keep its tokens, keys and values of their own for max_tokens of it, and the features
-/// of its newest positions: all of that is allocated by start() and fork() alone.
+/// that engine's other threads share the work on the CPU's fused path, which changes no guess. For
+/// each text they keep its tokens, their own keys and values of max_tokens positions, and the
+/// features of its newest positions; start() and fork() alone allocate these.
 ///
 /// Throws kInvalidArgument for another name, a folder that is not there, or layers that the model
 /// does not have; kBadFile where files break their format or were made for another model (hidden
@@ -76,41 +76,41 @@ VITRINE_API std::unique_ptr<Drafter> make_head_drafter(std::string_view name,
 
 /// Behind which layers a model guesses.
 struct EarlyExitOptions {
-  int layers = 1;  ///< that guess: the first ones, 1 to ModelSummary::num_layers - 1
-  /// So many layers, more than `layers` and fewer than all, check runs of up to four guesses, put
-  /// their own choice in the place of the first that is wrong, and let it go on from there. 0: all
-  /// guesses go to the whole model at once.
+  int layers = 1;  ///< how many of the first layers guess: 1 to ModelSummary::num_layers - 1
+  /// How many of the first layers check guesses, more than `layers` and fewer than all. They check
+  /// runs of up to four guesses and put their own choice in the place of the first one that is
+  /// wrong; guessing goes on from there. 0: all guesses go to the whole model at once.
   int checking_layers = 0;
 };
 
-/// A drafter that is the model itself: what its head chooses greedily of what leaves its first
-/// layers (LayerSkip, arXiv 2404.16710), checked by some more of them where that is asked for
-/// (HiSpec, arXiv 2510.01336). It guesses chains. It works in the sequence of the answer
-/// (DraftText::sequence), which has its own keys and values there already and is as it was
-/// afterwards. The step that follows goes on behind these layers with the same bits, where every
-/// input of it was guessed so, and the guesses fit into the block of keys and values that is begun;
-/// not with attribution, taps, naive records, or records of the reference path.
+/// Makes a drafter of the model itself: its head chooses greedily from what leaves its first layers
+/// (LayerSkip, arXiv 2404.16710), and some more layers check the guesses where that is asked for
+/// (HiSpec, arXiv 2510.01336). It guesses chains. It works in the answer's own sequence
+/// (DraftText::sequence), where keys and values are already, and leaves it as it was. The step that
+/// follows goes on behind these layers, with the same bits, where every input of it was guessed so
+/// and the guesses fit into the block of keys and values that is begun. With attribution, taps,
+/// naive records, or records of the reference path it runs all layers.
 ///
-/// The engine must be the one that makes the answers, and stay as long as the drafter. It follows
-/// any number of texts, and forks none. Throws kInvalidArgument for layers out of range,
+/// The engine must be the one that makes the answers, and stay as long as the drafter. The drafter
+/// follows any number of texts, and forks none. Throws kInvalidArgument for layers out of range,
 /// kUnsupported for CUDA's fused kernels and for a model that keeps a state of a sequence.
 VITRINE_API std::unique_ptr<Drafter> make_early_exit(Engine& engine,
                                                      const EarlyExitOptions& options);
 
 // ---- a layer that drafts ------------------------------------------------------------------------
 
-/// A drafter that is the MTP layers of the target's own checkpoint: what left the target's last
-/// layer at a token and the embedding of the token behind it go through one more decoder layer,
-/// with keys and values of its own, and the target's head or its own. For the next guess the next
-/// layer reads what that one gave and the embedding of the token one further behind (DeepSeek-V3,
-/// arXiv 2412.19437); the last one goes on with its own output. Of Qwen's families the first layer
-/// makes all guesses. Folders and GGUF files (`nextn`) of deepseek_v3, kimi_k2, glm4_moe,
-/// glm4_moe_lite, qwen3_next, qwen3_5 and qwen3_5_moe.
+/// Makes a drafter of the MTP layers of the target's own checkpoint. For the first guess, what left
+/// the target's last layer at a token and the embedding of the token behind it go through one more
+/// decoder layer, which has its own keys and values, and through the target's head or its own. For
+/// the next guess the next such layer reads what the one before gave and the embedding of the token
+/// one further behind (DeepSeek-V3, arXiv 2412.19437); the last one goes on with its own output. In
+/// Qwen's families the first layer makes all guesses. It reads folders and GGUF files (`nextn`) of
+/// deepseek_v3, kimi_k2, glm4_moe, glm4_moe_lite, qwen3_next, qwen3_5 and qwen3_5_moe.
 ///
-/// `path` is the target's, and `target` the options that it runs with: their threads, context and
-/// sequences count, and mmap_weights. The layers run on the CPU's fused kernels; embedding and head
-/// are in memory once more for each, or mapped. Throws kInvalidArgument for a checkpoint without
-/// such a layer, kUnsupported for another family, and as Engine::load() does.
+/// `path` is the target's, and `target` are the options that it runs with, of which threads,
+/// context, sequences and mmap_weights count. The layers run on the CPU's fused kernels; each has
+/// embedding and head in memory once more, or mapped. Throws kInvalidArgument for a checkpoint
+/// without such a layer, kUnsupported for another family, and as Engine::load() does.
 VITRINE_API std::unique_ptr<Drafter> make_mtp_drafter(const std::string& path,
                                                       const EngineOptions& target);
 

@@ -26,9 +26,9 @@ enum class Pooling : uint8_t {
   kCls,   ///< the first token's, which has seen itself alone in a model that looks back
 };
 
-/// "none", "mean", "last", "cls".
+/// Returns "none", "mean", "last" or "cls".
 VITRINE_API std::string_view pooling_name(Pooling pooling);
-/// The pooling of that name, or none.
+/// Returns the pooling of that name, or none.
 VITRINE_API std::optional<Pooling> find_pooling(std::string_view name);
 
 /// How texts are embedded.
@@ -39,12 +39,12 @@ struct EmbedOptions {
   bool normalize = true;
   /// Which of EngineOptions::adapters the tokens go through; -1: none.
   int adapter = -1;
-  std::function<void()> before_step = {};  ///< ends it by what it throws
+  std::function<void()> before_step = {};  ///< called before each step; what it throws ends the run
 };
 
-/// Options for an engine that only embeds: texts of at most `context` tokens, up to `sequences`
-/// of them in a step, rows of hidden states for all tokens of a step, no output head and no
-/// recorder. Throws kInvalidArgument for numbers below 1.
+/// Returns options for an engine that only embeds: texts of at most `context` tokens, up to
+/// `sequences` of them in a step, rows of hidden states for all tokens of a step, no output head
+/// and no recorder. Throws kInvalidArgument for numbers below 1.
 VITRINE_API EngineOptions embedding_options(int64_t context, EngineOptions options = {},
                                             int sequences = 16);
 
@@ -60,7 +60,7 @@ VITRINE_API EngineOptions embedding_options(int64_t context, EngineOptions optio
 VITRINE_API void embed(
     Stepper& model, std::span<const std::vector<int32_t>> texts, const EmbedOptions& options,
     const std::function<void(size_t text, std::span<const float> vectors)>& on_text);
-/// The same, all of them at once.
+/// Embeds texts and returns the vectors of all of them at once, in order.
 VITRINE_API std::vector<std::vector<float>> embed(Stepper& model,
                                                   std::span<const std::vector<int32_t>> texts,
                                                   const EmbedOptions& options = {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room `federation`: what a federation of specialists is made of, how their predictions become
-// one, and how weights are fitted. Stepping them is the engine's (group.h).
+// one, and how weights are fitted. The engine steps them (federation_engine.h).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace vitrine {
 
 /// One specialist.
 struct SpecialistSpec {
-  std::string name;     ///< of the file, unique in it
+  std::string name;     ///< unique in the file
   std::string model;    ///< folder or GGUF file
   std::string adapter;  ///< folder of a low-rank adapter for `model`; empty: the model as it is
 };
@@ -27,19 +27,19 @@ struct SpecialistSpec {
 struct CombinerSpec {
   /// How several distributions become one.
   enum class Kind : uint8_t {
-    kMixture,  ///< sum of weight * p; weights of the file
-    kGate,     ///< the same; weights are softmax(gate * hidden state + bias)
+    kMixture,  ///< sum of weight * p, with the file's weights
+    kGate,     ///< sum of weight * p, where the weights are softmax(gate * hidden state + bias)
     kProduct,  ///< product of p^weight, normalised over the vocabulary
   };
   Kind kind = Kind::kMixture;   ///< how they become one
   std::vector<double> weights;  ///< [specialists]; mixture: positive, they sum to one
-  int64_t hidden_size = 0;      ///< gate
+  int64_t hidden_size = 0;      ///< numbers in a hidden state, for kGate; else 0
   std::vector<float> gate;      ///< [specialists, hidden_size]
   std::vector<float> bias;      ///< [specialists]
   /// The member_hashes() of the federation that a gate was fitted for; empty: not fitted yet.
   std::vector<std::string> members;
 };
-/// "mixture", "gate", "product".
+/// Returns "mixture", "gate" or "product".
 VITRINE_API std::string_view combiner_kind_name(CombinerSpec::Kind kind);
 
 /// A federation file (docs/federation.md).
@@ -54,7 +54,7 @@ struct VITRINE_API FederationSpec {
 
   /// Reads and checks a file; the models are not opened. Throws kIo, kBadFile.
   static FederationSpec load(const std::string& path);
-  /// The file's text, with paths relative to the folder that `path` lies in.
+  /// Returns the file's text, with paths relative to the folder that `path` lies in.
   std::string to_json() const;
   /// Throws kBadFile where a member is missing, or the gate was fitted for other members.
   void check_members() const;
@@ -70,13 +70,13 @@ struct MemberFile {
 /// throws.
 VITRINE_API std::vector<std::vector<MemberFile>> member_files(const FederationSpec& spec);
 
-/// SHA-256 of what makes each specialist itself: over the hashes of its files, each a line, and
-/// with `with_base` of an adapter over those of the base, too.
+/// Returns a SHA-256 of what makes each specialist itself: it is over the hashes of its files, each
+/// a line. With `with_base` an adapter's is over those of the base, too.
 VITRINE_API std::vector<std::string> member_hashes(const FederationSpec& spec,
                                                    bool with_base = true);
 
-/// Makes the combiner that a spec describes. Throws kInvalidArgument
-/// where its weights are too few, too many or out of range.
+/// Makes the combiner that a spec describes. Throws kInvalidArgument where its weights are too few,
+/// too many or out of range.
 VITRINE_API std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec,
                                                     size_t num_specialists);
 
@@ -90,15 +90,15 @@ struct FitData {
   size_t num_tokens() const { return num_specialists == 0 ? 0 : logprobs.size() / num_specialists; }
 };
 
-/// Mean log-likelihood per token of a mixture's or a gate's weights, nats. This and the fits throw
-/// kInvalidArgument where data and weights are of other sizes than they say or there is no token,
-/// and for a token whose log-probabilities are NaN, or all -infinity.
+/// Returns the mean log-likelihood per token of a mixture's or a gate's weights, nats. This and the
+/// fits throw kInvalidArgument where data and weights are of other sizes than they say or there is
+/// no token, and for a token whose log-probabilities are NaN, or all -infinity.
 VITRINE_API double mean_log_likelihood(const CombinerSpec& spec, const FitData& data);
-/// Weights of a mixture by expectation-maximisation (Dempster et al. 1977), until the likelihood
-/// gains less than 1e-9 nats a token.
+/// Fits the weights of a mixture by expectation-maximisation (Dempster et al. 1977), until the
+/// likelihood gains less than 1e-9 nats a token.
 VITRINE_API CombinerSpec fit_mixture(const FitData& data);
-/// A gate by L-BFGS (Liu and Nocedal 1989) on the mean negative log-likelihood plus
-/// penalty / 2 * |gate|^2, from the given weights.
+/// Fits a gate by L-BFGS (Liu and Nocedal 1989) on the mean negative log-likelihood plus penalty /
+/// 2 * |gate|^2, from the given weights.
 VITRINE_API CombinerSpec fit_gate(const FitData& data, const CombinerSpec& start, double penalty,
                                   int max_iterations = 100);
 
@@ -110,11 +110,11 @@ struct ProductFitData {
   std::vector<int32_t> tokens;  ///< [tokens] the ids that came
 };
 
-/// Mean log-likelihood per token of a product's weights, nats.
+/// Returns the mean log-likelihood per token of a product's weights, nats.
 VITRINE_API double mean_log_likelihood(const CombinerSpec& spec, const ProductFitData& data);
-/// Weights of a product by L-BFGS from the given ones, on the mean log-likelihood, which is concave
-/// in them. Kept within -100 and 100. Throws kInvalidArgument for data of other sizes or none, and
-/// where a specialist's log-probability of a token that came is not finite.
+/// Fits the weights of a product by L-BFGS from the given ones, on the mean log-likelihood, which
+/// is concave in them. Weights stay within -100 and 100. Throws kInvalidArgument for data of other
+/// sizes or none, and where a specialist's log-probability of a token that came is not finite.
 VITRINE_API CombinerSpec fit_product(const ProductFitData& data, const CombinerSpec& start,
                                      int max_iterations = 100);
 

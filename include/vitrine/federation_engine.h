@@ -14,8 +14,8 @@
 namespace vitrine {
 
 /// Specialists that answer together: several checkpoints with one tokenizer, or one base with
-/// low-rank adapters, whose weights are then read once for all of them. Used where an Engine is; a
-/// sequence here is one sequence of each specialist. One thread at a time, as an Engine.
+/// low-rank adapters, whose weights are then read once for all of them. It is used where an Engine
+/// is, by one thread at a time; a sequence of it is one sequence of each specialist.
 ///
 ///     FederationSpec spec = FederationSpec::load("federation.json");
 ///     auto federation = Federation::load(spec, {});
@@ -29,17 +29,17 @@ class VITRINE_API Federation final : public Stepper {
   /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
   /// and max_logit_rows count each of its tokens once; where one engine runs all specialists, they
   /// are lowered to what it takes of so many (options() has what holds). hidden_state_layers are
-  /// recorded of each specialist, under the numbers that its layers have in the log; what leaves
-  /// the last layer of the i-th has the number of all layers plus i; of specialists of different
-  /// depths each records those that it has. `combiner`: a host's own in place of the file's.
-  /// Each specialist's own logit is recorded as a sum with attribution; on the reference path it is
-  /// kUnsupported. Throws what Engine::load throws; kInvalidArgument for specialists whose
-  /// vocabularies differ.
+  /// recorded for each specialist, under the numbers that its layers have in the log; what leaves
+  /// the last layer of the i-th specialist has the number of all layers plus i. Where specialists
+  /// have different depths, each records those of the layers that it has. With attribution each
+  /// specialist's own logit is recorded as a sum; on the reference path that is kUnsupported.
+  /// `combiner`: a host's own in place of the file's. Throws what Engine::load throws;
+  /// kInvalidArgument for specialists whose vocabularies differ.
   static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
                                           std::unique_ptr<Combiner> combiner = nullptr);
   ~Federation() override;
 
-  /// Sums over the specialists' memory; the path is the federation file's.
+  /// Returns sums over the specialists' memory; the path is the federation file's.
   const ModelSummary& summary() const override;
   /// Returns the options, with what holds for the federation.
   const EngineOptions& options() const override;
@@ -47,7 +47,7 @@ class VITRINE_API Federation final : public Stepper {
   const FederationSpec& spec() const;
   /// Returns what makes the joint.
   const Combiner& combiner() const;
-  /// The engines that run the specialists: one for adapters of one base, else one each.
+  /// Returns the engines that run the specialists: one for adapters of one base, else one each.
   std::vector<const Engine*> engines() const;
 
   using Stepper::create_sequence;
@@ -68,8 +68,8 @@ class VITRINE_API Federation final : public Stepper {
   void release_prefix(PrefixId prefix) override;
   void preempt(SequenceId sequence) override;
   std::pair<int64_t, int64_t> kv_blocks() const override;
-  /// Tokens and rows are the federation's; blocks are those of the engine that has the least left,
-  /// and what has to be computed again is that of all specialists together.
+  /// Returns the federation's tokens and rows, the blocks of the engine that has the least left,
+  /// and the tokens that all specialists together have to compute again.
   StepFit fits(std::span<const StepInput> inputs) const override;
   StepperTraits traits() const override;
   ThreadLender* thread_lender() override;

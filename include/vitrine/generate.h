@@ -28,12 +28,13 @@ enum class StopReason : uint8_t {
   kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
   kRejected,  ///< GenerateOptions::validator accepted no attempt
   kFailed,    ///< its input of a step failed (Stepper::failures), and accept() threw
-  /// A constraint's answer is whole and ended by itself (it was kComplete or kEndOfText), but the
-  /// limit of tokens took away, before at least one of its tokens, what could have come otherwise.
+  /// The answer is whole under its constraint and ended by itself, as with kComplete or kEndOfText,
+  /// but at one of its tokens at least the limit of tokens ruled out what could have come
+  /// otherwise.
   kLengthConstrained,
 };
-/// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected",
-/// "failed", "length_constrained".
+/// Returns "length", "end of text", "context full", "cancelled", "complete", "deadlock",
+/// "rejected", "failed" or "length_constrained".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
 /// How far the steps of a prompt have come.
@@ -44,10 +45,10 @@ struct PromptProgress {
 
 /// What is generated, and how.
 struct GenerateOptions {
-  /// A sequence that stays: the prompt stands behind what it holds, so that a beginning that is
-  /// there already (Stepper::length, Stepper::truncate) is not computed twice. Afterwards it holds
-  /// the prompt and every generated token but the last, however the answer ended. 0: a sequence of
-  /// its own, which is released at the end.
+  /// The host's sequence, which stays: the prompt is put behind what it holds, so that a beginning
+  /// that is there already (Stepper::length, Stepper::truncate) is not computed twice. Afterwards
+  /// it holds the prompt and every generated token but the last, however the answer ended. 0: a
+  /// sequence of its own, which is released at the end.
   SequenceId sequence = 0;
   int max_new_tokens = 128;         ///< at most
   SamplerOptions sampler = {};      ///< how each token is chosen
@@ -68,42 +69,45 @@ struct GenerateOptions {
   /// a step a token. What later tokens see is the same to the bit as if those had been chosen one
   /// by one. Must stay while the answer is being made. Null: every token is chosen.
   const Tokenizer* jump_forward = nullptr;
-  /// Attempts after a place where no token leads on: so many follow without a mask, each with
-  /// random numbers of its own, until the constraint accepts one.
+  /// How many attempts may follow a place where no token leads on. They run without a mask, each
+  /// with random numbers of its own, until the constraint accepts one.
   int deadlock_retries = 0;
-  /// Valid is not true: asked about each whole answer, an end-of-text token included, before
-  /// generate() returns. Where it says false, the answer is made again under the constraint with
-  /// other random numbers, `validator_retries` times at most. At temperature 0 that is the same
-  /// answer again. Runs on the calling thread; what it throws, generate() throws. Needs a
-  /// constraint.
+  /// The host's own check, since an answer that meets its constraint need not be right: asked about
+  /// each whole answer, an end-of-text token included, before generate() returns. Where it says
+  /// false, the answer is made again under the constraint with other random numbers,
+  /// `validator_retries` times at most. At temperature 0 that is the same answer again. Runs on the
+  /// calling thread; what it throws, generate() throws. Needs a constraint.
   std::function<bool(std::span<const int32_t> tokens)> validator = {};
   int validator_retries = 0;  ///< answers that are made again at most
   /// Where the context is full, the first `context_keep` positions of the sequence stay, half of
   /// those behind them are forgotten, and the rest is computed again behind what stayed: the answer
   /// goes on as that of a prompt of these tokens does, to the bit. It is no longer the answer to
-  /// all that was said, and hangs on how large the context is. Not with a constraint or a drafter.
+  /// all that was said, and depends on how large the context is. It does not go with a constraint
+  /// or a drafter.
   bool context_shift = false;
   int64_t context_keep = 0;  ///< at most two positions less than the context has
   /// Tokens are guessed ahead and checked several in a pass: what comes out is the same to the bit,
-  /// whoever guesses. Attempts without a mask are made without. Passes bring as many guesses as
-  /// EngineOptions::max_step_tokens and max_logit_rows leave room for.
+  /// whoever guesses. Attempts without a mask are made without guesses. Passes bring as many
+  /// guesses as EngineOptions::max_step_tokens and max_logit_rows leave room for.
   SpeculationOptions speculation = {};
   /// A flag of the host's (not owned; null: none), which any thread may raise at any time: the
   /// answer ends with kCancelled, in the middle of a step too (StepInput::cancelled), with the
   /// tokens that it has. It stays raised until generate() has returned. A sequence of the host's
-  /// holds the prompt's tokens of the steps before then (Stepper::length), and can go on from
-  /// there.
+  /// then holds those of the prompt's tokens that earlier steps computed (Stepper::length), and can
+  /// go on from there.
   const std::atomic<bool>* cancelled = nullptr;
-  /// Told after each step of the prompt, the last one too, on the thread of generate() or accept().
-  /// Returning false cancels. EngineOptions::max_step_tokens is the distance between two calls.
+  /// Called after each step of the prompt, the last one too, on the thread of generate() or
+  /// accept(). Returning false cancels. EngineOptions::max_step_tokens is the distance between two
+  /// calls.
   std::function<bool(const PromptProgress&)> on_progress = {};
 };
 
 /// What happened where an answer met the end of the context (GenerateOptions::context_shift).
 struct ContextShift {
-  int64_t tokens = 0;   ///< of the answer before it
-  int64_t kept = 0;     ///< positions that stayed as they were
-  int64_t dropped = 0;  ///< behind these, that were forgotten; what was left was computed again
+  int64_t tokens = 0;  ///< tokens of the answer before it
+  int64_t kept = 0;    ///< positions that stayed as they were
+  /// Positions behind the kept ones that were forgotten; what was left was computed again.
+  int64_t dropped = 0;
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
@@ -115,28 +119,28 @@ struct TokenLogprobs {
 
 /// A generated token, as it is made.
 struct TokenEvent {
-  int32_t token = 0;        ///< its id
-  int64_t position = 0;     ///< in the sequence, from 0
-  int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
+  int32_t token = 0;     ///< its id
+  int64_t position = 0;  ///< in the sequence, from 0
+  int32_t attempt = 0;   ///< counts GenerateOptions' retries: when it grows, the text begins anew
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
                             ///< stop of the host's should act
-  /// Those of the attempt's tokens, from the first on, where they were asked for: up to this one,
-  /// or fewer where a constraint forces tokens before their logits are computed. Valid in the
-  /// callback.
+  /// Log-probabilities of the attempt's tokens, from the first on, where they were asked for: up to
+  /// this token, or fewer where a constraint forces tokens before their logits are computed. Valid
+  /// in the callback.
   std::span<const TokenLogprobs> logprobs = {};
 };
 
 /// What a constraint did in one run.
 struct ConstraintCounts {
-  int64_t masks = 0;       ///< tokens that were chosen under one
-  int64_t forced = 0;      ///< of these, with one token allowed
+  int64_t masks = 0;       ///< tokens that were chosen under a mask
+  int64_t forced = 0;      ///< those of `masks` with one token allowed
   int64_t jumped = 0;      ///< further tokens, forced ones that jump-forward fed without a choice
-  int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
-  int64_t limited = 0;     ///< of these, where ConstraintDecision::is_limited
+  int64_t rejections = 0;  ///< those of `masks` where the model's first choice was ruled out
+  int64_t limited = 0;     ///< those of `masks` where ConstraintDecision::is_limited
   int64_t deadlocks = 0;   ///< places where no token was left
-  int64_t retries = 0;     ///< attempts that followed these
-  int64_t rejected_answers = 0;  ///< by GenerateOptions::validator
-  double mask_seconds = 0;       ///< that masks took
+  int64_t retries = 0;     ///< attempts that followed deadlocks
+  int64_t rejected_answers = 0;  ///< answers that GenerateOptions::validator refused
+  double mask_seconds = 0;       ///< time that masks took
   /// Adds the counts of another run.
   ConstraintCounts& operator+=(const ConstraintCounts& other) {
     masks += other.masks, forced += other.forced, jumped += other.jumped;
@@ -158,8 +162,8 @@ struct GenerateResult {
   /// the first 64.
   std::vector<ConstraintFailure> failures;
   int64_t prompt_tokens = 0;            ///< the prompt's length
-  double prefill_seconds = 0;           ///< that the prompt took
-  double decode_seconds = 0;            ///< that what was generated took
+  double prefill_seconds = 0;           ///< time that the prompt took
+  double decode_seconds = 0;            ///< time that the generated tokens took
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
   std::vector<ContextShift> shifts;     ///< in order
   SpeculationCounts speculation;        ///< all 0 where nobody guessed
@@ -194,31 +198,32 @@ class VITRINE_API Generation {
 
   /// Returns the sequence that it works on.
   SequenceId sequence() const;
-  /// Returns whether there is no further step.
+  /// Returns true where there is no further step.
   bool finished() const;
-  /// What it wants of the next step; its spans and pointers are valid until accept(). The input may
-  /// bring as many tokens as EngineOptions::max_step_tokens and as many rows as max_logit_rows;
-  /// `most_tokens` and `most_rows` (at least 1) are a scheduler's limits below these. Asked again
-  /// before accept(), it answers anew. Throws kInvalidArgument where it has finished.
+  /// Returns what it wants of the next step; its spans and pointers are valid until accept(). The
+  /// input may bring as many tokens as EngineOptions::max_step_tokens and as many rows as
+  /// max_logit_rows; `most_tokens` and `most_rows` (at least 1) are a scheduler's limits below
+  /// these. Asked again before accept(), it answers anew. Throws kInvalidArgument where it has
+  /// finished.
   StepInput next_input(int64_t most_tokens = INT64_MAX, int64_t most_rows = INT64_MAX);
-  /// Asks what comes next in these answers, each drafter once for all of its texts, where that is
-  /// wanted of their next step: before next_input(), which asks for its own answer alone where
-  /// nobody has.
+  /// Asks the drafters for guesses in these answers, each drafter once for all of its texts, where
+  /// the answers' next steps want some. Call it before next_input(), which asks for its own answer
+  /// alone where nobody has asked.
   static void draft(std::span<Generation* const> answers);
   /// Takes the outputs of the input that next_input() gave last, those of its rows alone and in
   /// their order, and goes on with them: tells the callback, follows the constraint, begins another
-  /// attempt. What the sequence holds too much after that, it has truncated when this returns.
-  /// Throws what the callback, the validator and the constraint throw, and what its input met where
-  /// that failed alone (Stepper::failures); it has finished then, and others go on.
+  /// attempt. When it returns, the sequence is truncated to what belongs to the answer. Throws what
+  /// the callback, the validator and the constraint throw, and what its input met where that failed
+  /// alone (Stepper::failures); it has finished then, and others go on.
   void accept(std::span<const StepOutput> outputs);
-  /// Gives up the keys and values of its sequence (Stepper::preempt): its next step computes them
-  /// again, and the answer is the same to the bit. Between steps.
+  /// Gives up the keys and values of its sequence (Stepper::preempt), between steps: its next step
+  /// computes them again, and the answer is the same to the bit.
   void preempt();
-  /// Ends the answer here: kCancelled. Between steps, or where one was cancelled.
+  /// Ends the answer with kCancelled, between steps or where one was cancelled.
   void cancel();
-  /// What was made so far; whole where it has finished.
+  /// Returns what was made so far; whole where it has finished.
   const GenerateResult& result() const;
-  /// Moves it out, once it has finished.
+  /// Moves the result out, once it has finished.
   GenerateResult take_result();
 
  private:
@@ -235,10 +240,10 @@ VITRINE_API GenerateResult generate(Stepper& stepper, std::span<const int32_t> p
                                     const std::function<bool(const TokenEvent&)>& on_token = {});
 
 /// Measures what passes of 1, 2, 3, 4, 6, 8, 12 and 16 tokens of one sequence cost, as far as
-/// `max_tokens`, the engine's limits and its context allow: the middle of `repeats` turns, or of
-/// those that begin within `seconds`, with other tokens in each. For SpeculationOptions::costs. In
-/// a sequence of its own; an audit sink sees the steps. Throws kInvalidArgument for numbers below
-/// 1, and what Stepper::step throws.
+/// `max_tokens`, the engine's limits and its context allow, for SpeculationOptions::costs. A cost
+/// is the median of `repeats` rounds, or of those that begin within `seconds`, with other tokens in
+/// each. The passes run in a sequence of their own; an audit sink sees the steps. Throws
+/// kInvalidArgument for numbers below 1, and what Stepper::step throws.
 VITRINE_API PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens = 16, int repeats = 5,
                                          double seconds = 1e9);
 

@@ -33,7 +33,7 @@ enum class ShareBasis : uint8_t {
   kAttribution,     ///< of experts: the positive terms of the token's logit that they made
   kGateWeight,      ///< of experts: their gate weights, all layers alike
 };
-/// "responsibility", "attribution", "gate_weight".
+/// Returns "responsibility", "attribution" or "gate_weight".
 VITRINE_API std::string_view share_basis_name(ShareBasis basis);
 
 /// Who can earn by a token: a specialist of a federation, or an expert of a layer.
@@ -64,14 +64,16 @@ struct RunAccount {
   int64_t device_us = 0;   ///< from the log's beginning to its end, in microseconds
   std::vector<std::string> specialists;  ///< of a federation, in its order
   /// Units of kShareUnits a token, over all generated tokens, by contributor; no entry for a basis
-  /// that the log does not have. `unshared`: of tokens of which no contributor had a part.
+  /// that the log does not have. `unshared`: the units of tokens in which no contributor had a
+  /// part.
   std::map<ShareBasis, std::map<Contributor, int64_t>> shares;
   std::map<ShareBasis, int64_t> unshared;  ///< see `shares`
 };
 
 /// How a log is read.
 struct RunOptions {
-  std::optional<PublicKey> key = {};  ///< that must have sealed it; else the log vouches for itself
+  /// The key that must have sealed it; without one the log vouches for itself.
+  std::optional<PublicKey> key = {};
   std::optional<SealKey> reader = {};  ///< opens an encrypted log
   bool allow_incomplete = false;       ///< an open log too, as far as it goes
 };
@@ -81,12 +83,13 @@ struct RunOptions {
 /// records were left out; and what VtrReader throws. Thread-safe.
 VITRINE_API RunAccount read_run_account(const std::string& path, const RunOptions& options = {});
 
-/// The id of a log's run, from its head, which nobody has to decrypt. Throws what VtrReader throws.
+/// Returns the id of a log's run, from its head, which nobody has to decrypt. Throws what VtrReader
+/// throws.
 VITRINE_API std::string read_log_id(const std::string& path);
 
 /// What is booked: what a run costs, or what its contributors earn by it.
 enum class BookingKind : uint8_t { kSettlement, kRoyalties };
-/// "settlement", "royalties".
+/// Returns "settlement" or "royalties".
 VITRINE_API std::string_view booking_kind_name(BookingKind kind);
 
 /// One line of a booking. Amounts are millionths of the currency's unit; positive: the account is
@@ -114,14 +117,14 @@ class VITRINE_API LedgerRates {
   /// Throws kIo, kBadFile (file, field, what was expected): for negative rates, two rates for one
   /// contributor at one time, a period that ends before it begins, a key that is unknown.
   static LedgerRates load(const std::string& path);
-  /// The same from text; `name` stands for the file in messages.
+  /// Reads rates from text; `name` stands for the file in messages.
   static LedgerRates parse(std::string_view json, const std::string& name);
 
-  /// The lines of a run. Throws kInvalidArgument where a contributor of the run has no rate, where
-  /// the run lacks what the rates are based on, for counts below 0 or that no log has, and for sums
-  /// above 2^62 millionths.
+  /// Returns the lines of a run. Throws kInvalidArgument where a contributor of the run has no
+  /// rate, where the run lacks what the rates are based on, for counts below 0 or that no log has,
+  /// and for sums above 2^62 millionths.
   Booking book(BookingKind kind, const RunAccount& run) const;
-  /// Whether there are rates for this kind.
+  /// Returns true where there are rates for this kind.
   bool has(BookingKind kind) const;
 
   /// Returns the file's text.
@@ -141,8 +144,8 @@ class VITRINE_API LedgerRates {
 /// A ledger: one SQLite file. Not thread-safe.
 class VITRINE_API Ledger {
  public:
-  /// A ledger of an older version is brought up to date. Throws kInvalidArgument for an empty path,
-  /// kIo, and kBadFile for a file that is no ledger of ours.
+  /// Opens a ledger; one of an older version is brought up to date. Throws kInvalidArgument for an
+  /// empty path, kIo, and kBadFile for a file that is no ledger of ours.
   static Ledger open(const std::string& path);
   /// Makes an empty ledger where there is no file. Throws as open() does.
   static Ledger open_or_create(const std::string& path);
@@ -152,7 +155,7 @@ class VITRINE_API Ledger {
   Ledger& operator=(Ledger&&) noexcept;
   ~Ledger();
 
-  /// What is booked together, or not at all.
+  /// One of the bookings that book() makes together, or not at all.
   struct Item {
     const RunAccount& run;     ///< whose lines they are
     const Booking& booking;    ///< what LedgerRates::book made
@@ -177,10 +180,10 @@ class VITRINE_API Ledger {
     Booking booking;  ///< its lines
     RunAccount run;   ///< as the log was read then
   };
-  /// What is booked of a run and kind; none: nothing.
+  /// Returns what is booked of a run and kind; nothing where nothing is.
   std::optional<Booked> find(const std::string& log_id, BookingKind kind) const;
 
-  /// What a log of the run and the rates make of it now.
+  /// How what is booked compares with what a log of the run and the rates make now.
   struct Comparison {
     /// How the two stand to each other.
     enum class Verdict : uint8_t {
@@ -190,7 +193,8 @@ class VITRINE_API Ledger {
     } verdict = Verdict::kSame;  ///< how they stand to each other
     std::string difference;      ///< kOther: what differs
   };
-  /// Throws what LedgerRates::book throws.
+  /// Compares what is booked with what a log of the run and the rates make now. Throws what
+  /// LedgerRates::book throws.
   static Comparison compare(const Booked& booked, const RunAccount& run, const LedgerRates& rates);
 
   /// What an account is owed.
@@ -220,10 +224,11 @@ class VITRINE_API Ledger {
     int64_t device_us = 0;        ///< RunAccount::device_us
     LedgerLine line;              ///< the line itself
   };
-  /// All lines, in the order they were booked.
+  /// Calls `use` with all lines, in the order in which they were booked.
   void for_each(const std::function<void(const Entry&)>& use) const;
-  /// Throws kBadFile where lines of a booking do not sum to zero, something belongs to nothing, the
-  /// text of rates is not that of their hash, or SQLite finds damage.
+  /// Checks the whole ledger. Throws kBadFile where lines of a booking do not sum to zero,
+  /// something belongs to nothing, the text of rates is not that of their hash, or SQLite finds
+  /// damage.
   void check() const;
 
  private:
@@ -232,10 +237,11 @@ class VITRINE_API Ledger {
   std::unique_ptr<Impl> impl_;
 };
 
-/// All lines as CSV (RFC 4180, a header first); docs/ledger.md has the columns.
+/// Returns all lines as CSV (RFC 4180, a header first); docs/ledger.md has the columns.
 VITRINE_API std::string csv_of(const Ledger& ledger);
-/// The same as a Parquet file, which appears whole or not at all. Throws kIo, and kUnavailable
-/// where libvitrine_parquet.so is missing, and kInvalidArgument for the ledger's own path.
+/// Writes all lines to a Parquet file, which appears whole or not at all. Throws kIo, and
+/// kUnavailable where libvitrine_parquet.so is missing, and kInvalidArgument for the ledger's own
+/// path.
 VITRINE_API void export_parquet(const Ledger& ledger, const std::string& path);
 
 }  // namespace vitrine

@@ -21,8 +21,8 @@ namespace vitrine {
 
 /// What Model::open makes of the files.
 struct ModelOptions {
-  /// Of the engine, or of the federation. `max_context` 0 means the model's own limit here too, but
-  /// at most kDefaultContext, since keys and values of a million positions fit no memory.
+  /// Options of the engine, or of the federation. `max_context` 0 means the model's own limit here
+  /// too, but at most kDefaultContext, since keys and values of a million positions fit no memory.
   EngineOptions engine = {};
   /// A chat template (Jinja text) in place of the model's own.
   std::optional<std::string> chat_template = {};
@@ -57,39 +57,39 @@ class VITRINE_API Model final : public Stepper {
   Model& operator=(Model&&) noexcept;
   ~Model() override;
 
-  /// As given to open().
+  /// Returns the path as it was given to open().
   const std::string& path() const;
-  /// Of a federation, that of its specialists, who have the same.
+  /// Returns the tokenizer; all specialists of a federation have the same.
   const Tokenizer& tokenizer() const;
-  /// The model's chat template, of a federation that of its base or first specialist, or null where
-  /// it has none: such a model continues texts. Throws kBadFile where it has one that cannot be
-  /// read (the model can be used without it).
+  /// Returns the model's chat template, in a federation that of its base or first specialist; null
+  /// where there is none: such a model continues texts. Throws kBadFile where it has one that
+  /// cannot be read (the model can be used without it).
   const ChatTemplate* chat_template() const;
-  /// Facts about the model; of a federation sums over its specialists.
+  /// Returns the facts about the model; for a federation, sums over its specialists.
   const ModelSummary& summary() const override;
-  /// With what stands for defaults.
+  /// Returns the options, with what stands for defaults.
   const EngineOptions& options() const override;
-  /// The engine, or null: a model has this or federation().
+  /// Returns the engine, or null: a model has either an engine or a federation.
   Engine* engine() override;
-  /// The same.
+  /// Returns the engine, or null.
   const Engine* engine() const;
-  /// The federation, or null.
+  /// Returns the federation, or null.
   Federation* federation();
-  /// The same.
+  /// Returns the federation, or null.
   const Federation* federation() const;
 
-  /// The ids of a conversation as the chat template writes it, up to where the assistant begins.
-  /// Special tokens that it or a message spells become these tokens; none are added. Throws
+  /// Returns the ids of a conversation as the chat template writes it, up to where the assistant
+  /// begins. Special tokens that it or a message spells become these tokens; none are added. Throws
   /// kInvalidArgument where the model has no chat template, and what ChatTemplate::render throws.
   std::vector<int32_t> encode_chat(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
-  /// Ids that end an answer of a conversation, ascending, beside the model's own end-of-text ids:
-  /// for GenerateOptions::stop_token_ids. Empty without a chat template.
+  /// Returns the ids that end an answer of a conversation, ascending, beside the model's own
+  /// end-of-text ids: for GenerateOptions::stop_token_ids. Empty without a chat template.
   const std::vector<int32_t>& end_of_turn_ids() const;
-  /// The vocabulary as constraints see it (make_token_table), ended by the model's end-of-text ids
-  /// and end_of_turn_ids(). The first call makes it, in about the time that a tokenizer takes to
-  /// load; later ones share it and the masks that its grammars keep. Throws what make_token_table
-  /// throws.
+  /// Returns the vocabulary as constraints see it (make_token_table), ended by the model's
+  /// end-of-text ids and end_of_turn_ids(). The first call makes it, in about the time that a
+  /// tokenizer takes to load; later ones share it and the masks that its grammars keep. Throws what
+  /// make_token_table throws.
   TokenTable token_table() const;
 
   using Stepper::create_sequence;
@@ -126,16 +126,18 @@ class VITRINE_API Model final : public Stepper {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The tokenizer of an open checkpoint, for hosts that load the parts themselves. Throws kBadFile
-/// where it has none, and what Checkpoint::tokenizer_json and Tokenizer::from_json throw.
-/// Thread-safe, as the next one.
+/// Returns the tokenizer of an open checkpoint, for hosts that load the parts themselves. Throws
+/// kBadFile where it has none, and what Checkpoint::tokenizer_json and Tokenizer::from_json throw.
+/// Thread-safe.
 VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint);
-/// Throws kBadFile besides where it has more ids than the model's embedding has rows.
+/// Does the same, and throws kBadFile, too, where the tokenizer has more ids than the model's
+/// embedding has rows. Thread-safe.
 VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config);
-/// A tokenizer's ids as constraints see them: `vocab_size` of them (ModelSummary::vocab_size, rows
-/// that the model's head has beyond the tokenizer's ids among them, which are never allowed), each
-/// with the bytes that it adds. Special tokens add none: an answer cannot spell one, and only
-/// `end_ids` may end it. Throws kInvalidArgument where TokenTable::from_bytes does. Thread-safe.
+/// Returns a tokenizer's ids as constraints see them: `vocab_size` of them
+/// (ModelSummary::vocab_size, rows that the model's head has beyond the tokenizer's ids among them,
+/// which are never allowed), each with the bytes that it adds. Special tokens add none: an answer
+/// cannot spell one, and only `end_ids` may end it. Throws kInvalidArgument where
+/// TokenTable::from_bytes does. Thread-safe.
 VITRINE_API TokenTable make_token_table(const Tokenizer& tokenizer, int32_t vocab_size,
                                         std::vector<int32_t> end_ids);
 
@@ -150,9 +152,9 @@ struct GenerationDefaults {
   bool is_empty() const { return !temperature && !top_k && !top_p; }
 };
 
-/// Those of a checkpoint; thread-safe. Throws kBadFile with the file, the field and what was
-/// expected for a value that is none (a temperature below 0 or above 100, a top_k below -1, which
-/// is read as 0, a top_p beyond 0 to 1).
+/// Reads a checkpoint's defaults. Thread-safe. Throws kBadFile with the file, the field and what
+/// was expected for a value that is none (a temperature below 0 or above 100, a top_k below -1,
+/// which is read as 0, a top_p beyond 0 to 1).
 VITRINE_API GenerationDefaults generation_defaults(const Checkpoint& checkpoint);
 
 }  // namespace vitrine

@@ -17,10 +17,9 @@
 
 namespace vitrine {
 
-/// Returns `options` as a model needs them that is to be measured on windows of so many positions:
-/// contexts of that size, up to `rows` tokens in one step with the logits of each (what they take
-/// bounds a step's memory), no records. Throws kInvalidArgument for either below 1, or above what
-/// an engine takes.
+/// Returns `options` for a model that is to be measured on windows of `window` positions: contexts
+/// of that size, up to `rows` tokens in one step with the logits of each (which bounds a step's
+/// memory), no records. Throws kInvalidArgument for either below 1, or above what an engine takes.
 VITRINE_API EngineOptions scoring_options(int64_t window, EngineOptions options = {},
                                           int rows = 32);
 
@@ -29,25 +28,27 @@ VITRINE_API EngineOptions scoring_options(int64_t window, EngineOptions options 
 /// Returns log p(token), nats, under the softmax of `logits` [vocabulary], in float64. Throws
 /// kInvalidArgument for a token that has no logit.
 VITRINE_API double logprob_of(std::span<const float> logits, int32_t token);
-/// Writes log p of each token, nats, in float64. `logprobs`: as many, else kInvalidArgument.
+/// Writes log p of each token, nats, in float64. `logprobs` has as many elements, else
+/// kInvalidArgument.
 VITRINE_API void log_softmax(std::span<const float> logits, std::span<double> logprobs);
 /// Returns KL(p || q) = sum of p (log p - log q), nats, of two distributions by their
-/// log-probabilities, as many as in the other, else kInvalidArgument (Kullback and Leibler 1951).
+/// log-probabilities (Kullback and Leibler 1951). Throws kInvalidArgument where one has more than
+/// the other.
 VITRINE_API double kl_divergence(std::span<const double> p_logprobs,
                                  std::span<const double> q_logprobs);
 
 /// What score_tokens() is given.
 struct TokenScoreOptions {
   size_t first = 1;  ///< the first id that is scored, at least 1; those before it are context
-  int greedy = 0;    ///< so many most probable ids, one after the other, behind the given ones
-  std::function<void()> before_step = {};  ///< ends it by what it throws
+  int greedy = 0;  ///< how many ids are chosen greedily, one after the other, behind the given ones
+  std::function<void()> before_step = {};  ///< called before each step; what it throws ends the run
 };
 
 /// What a model says of given ids.
 struct TokenScores {
-  std::vector<double> logprobs;    ///< [ids - first] of each id after those before it, nats
-  std::vector<float> last_logits;  ///< [vocabulary] behind the last id; of a federation the joint's
-                                   ///< log-probabilities
+  std::vector<double> logprobs;    ///< [ids - first] nats: each id's, given those before it
+  std::vector<float> last_logits;  ///< [vocabulary] behind the last id; for a federation the
+                                   ///< joint's log-probabilities
   std::vector<int32_t> greedy;     ///< [TokenScoreOptions::greedy]
 };
 
@@ -62,10 +63,10 @@ VITRINE_API TokenScores score_tokens(Stepper& model, std::span<const int32_t> id
 /// How a text is read: in windows that do not overlap, each of which begins anew. The first id of a
 /// window is not predicted, and an id that is alone in the last window counts for nothing.
 struct WindowOptions {
-  int64_t window = 1024;    ///< ids, at least 2; a context must hold them
-  size_t first_window = 0;  ///< the number of the text's first window
-  size_t every = 1;         ///< windows are left out whose number is no multiple of it
-  std::function<void()> before_step = {};  ///< ends it by what it throws
+  int64_t window = 1024;                   ///< ids, at least 2; a context must hold them
+  size_t first_window = 0;                 ///< the number of the text's first window
+  size_t every = 1;                        ///< windows are read whose number is a multiple of it
+  std::function<void()> before_step = {};  ///< called before each step; what it throws ends the run
 };
 
 /// A token of a text, as a model predicted it. Spans are valid in the callback.
@@ -87,12 +88,12 @@ VITRINE_API size_t predict_windows(Stepper& model, std::span<const int32_t> ids,
                                    const WindowOptions& options,
                                    const std::function<void(const PredictedToken&)>& on_token);
 
-/// What texts are to a model.
+/// How well a model predicts texts, added up token by token.
 class VITRINE_API TextScore {
  public:
   /// Adds a token. Throws kInvalidArgument where it has another number of specialists.
   void add(const PredictedToken& token);
-  /// Returns how many were added; of none, what follows is NaN.
+  /// Returns how many tokens were added; before the first, the means below are NaN.
   size_t num_tokens() const { return num_tokens_; }
   /// Returns the mean log-probability, nats.
   double logprob() const;
@@ -114,46 +115,47 @@ class VITRINE_API TextScore {
   std::vector<Specialist> specialists_;
 };
 
-/// predict_windows() with the sum of it.
+/// Runs predict_windows() and adds up its tokens.
 VITRINE_API TextScore score_text(Stepper& model, std::span<const int32_t> ids,
                                  const WindowOptions& options = {});
 
-// ---- Two models
-// ----------------------------------------------------------------------------------
+// ---- Two models ------------------------------------------------------------------------------
 
 /// A mean, and how sure it is.
 struct Estimate {
   double mean = 0;  ///< of the values
-  /// Of the mean, where clusters were drawn at random and not values: values of a cluster may hang
-  /// together (the ratio estimator's, Cochran, Sampling Techniques, 1977, 9.1). NaN for fewer than
-  /// two clusters.
+  /// Standard error of the mean where clusters were drawn at random, and not single values: values
+  /// of a cluster may hang together (the ratio estimator's, Cochran, Sampling Techniques, 1977,
+  /// 9.1). NaN for fewer than two clusters.
   double standard_error = 0;
 };
 
-/// Mean of values and its standard error. `clusters`: [values] which cluster each is in; those of
-/// one stand side by side. Throws kInvalidArgument for none, or other numbers of both.
+/// Returns the mean of values and its standard error. `clusters`: [values] which cluster each value
+/// is in; those of one cluster stand side by side. Throws kInvalidArgument for no values, or where
+/// the two lists differ in length.
 VITRINE_API Estimate clustered_mean(std::span<const double> values,
                                     std::span<const size_t> clusters);
-/// The same of second[i] - first[i]: two measurements of each thing. Far surer than the difference
-/// of two means where both go up and down together.
+/// Returns the mean of second[i] - first[i] and its standard error, for two measurements of each
+/// thing. It is far surer than the difference of two means where both go up and down together.
+/// Throws as clustered_mean() does.
 VITRINE_API Estimate paired_difference(std::span<const double> first,
                                        std::span<const double> second,
                                        std::span<const size_t> clusters);
-/// The value below which a fraction (0 to 1) of the values lies, between two of them interpolated.
-/// NaN for none. Throws kInvalidArgument for a fraction out of range.
+/// Returns the value below which a fraction (0 to 1) of the values lies, interpolated between two
+/// of them; NaN for no values. Throws kInvalidArgument for a fraction out of range.
 VITRINE_API double quantile(std::span<const double> values, double fraction);
 
 /// Answers of two models to the same questions, each right or wrong.
 struct VITRINE_API PairedAnswers {
-  int64_t both = 0;         ///< right
-  int64_t first_only = 0;   ///< the first model's is right
-  int64_t second_only = 0;  ///< the second's is
-  int64_t neither = 0;      ///< is right
-  /// Returns how probable so uneven a split of those that differ is, or one more uneven, where
+  int64_t both = 0;         ///< questions that both answer rightly
+  int64_t first_only = 0;   ///< questions that the first model alone answers rightly
+  int64_t second_only = 0;  ///< questions that the second model alone answers rightly
+  int64_t neither = 0;      ///< questions that neither answers rightly
+  /// Returns how probable a split of the differing answers is that is at least so uneven, where
   /// neither model is better: the exact two-sided test of McNemar (1947).
   double p_value() const;
 };
-/// Counts them. Throws kInvalidArgument for other numbers of both.
+/// Counts the answers. Throws kInvalidArgument where the two lists differ in length.
 VITRINE_API PairedAnswers compare_answers(std::span<const uint8_t> first_is_right,
                                           std::span<const uint8_t> second_is_right);
 
@@ -169,9 +171,9 @@ struct ComparedToken {
 /// Two models on one text.
 struct VITRINE_API ModelComparison {
   std::vector<ComparedToken> tokens;  ///< in order
-  double first_perplexity = 0;        ///< exp of the mean negative log-probability
-  double second_perplexity = 0;       ///< the same
-  double mean_kl = 0;                 ///< KL(first || second), nats a token
+  double first_perplexity = 0;   ///< the first model's: exp of the mean negative log-probability
+  double second_perplexity = 0;  ///< the second model's
+  double mean_kl = 0;            ///< KL(first || second), nats a token
 
   /// Returns the second's log-probability less the first's, nats a token; windows are clusters.
   Estimate logprob_change() const;

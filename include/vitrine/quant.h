@@ -34,7 +34,7 @@ struct QuantScheme {
 
 /// A quantized weight matrix, one scale per row and group of columns, the last group of a row may
 /// be shorter: weight[r][c] ~ (values[r][c] - zero_points[r][g]) * scales[r][g], g = c /
-/// group_size. Of kE4M3 the values are the floats that their bits stand for, without zero points.
+/// group_size. With kE4M3 the values are the floats that their bits stand for, without zero points.
 struct QuantizedMatrix {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a value
   int bits = 8;                                         ///< of a value
@@ -63,14 +63,14 @@ struct QuantError {
 /// `compressed-tensors` (`calculate_qparams` on the minimum and maximum of each group, then
 /// `quantize`), which computes in the weight's own dtype:
 ///
-///     scale = max(|min|, |max|) / ((2^bits - 1) / 2)     rounded to dtype; 0 becomes dtype's
-///     epsilon value = round_half_even(clamp(weight / scale rounded to dtype, -2^(bits-1),
-///     2^(bits-1) - 1))
+///     scale = max(|min|, |max|) / ((2^bits - 1) / 2), rounded to dtype; 0 becomes dtype's epsilon
+///     value = round_half_even(clamp(weight / scale, rounded to dtype, least, most))
 ///
-/// and asymmetric, with minimum and maximum at most and at least 0 and each operation rounded:
+/// with least = -2^(bits-1) and most = 2^(bits-1) - 1; and asymmetric, with minimum and maximum at
+/// most and at least 0 and each operation rounded:
 ///
 ///     scale = (max - min) / (2^bits - 1); zero_point = round_half_even(-2^(bits-1) - min / scale)
-///     value = round_half_even(clamp(weight / scale + zero_point, …))
+///     value = round_half_even(clamp(weight / scale + zero_point, least, most))
 ///
 /// Throws kInvalidArgument where bits or group size are not among those of QuantScheme, `cols` is
 /// not a multiple of the group size, sizes disagree, or a weight is not finite. Thread-safe.
@@ -92,12 +92,13 @@ struct QuantMethod {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored value
   int bits = 0;                                         ///< bits of a stored value
   bool symmetric = true;                                ///< false: groups have zero points
-  /// Same contract as quantize_matrix, `group_size` in place of the scheme.
+  /// Quantizes a matrix under the contract of quantize_matrix, with `group_size` in place of the
+  /// scheme.
   QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
                               DType dtype, int group_size) = nullptr;
 };
 
-/// The method of that name. Throws kInvalidArgument naming the ones there are.
+/// Returns the method of that name. Throws kInvalidArgument naming the ones there are.
 VITRINE_API const QuantMethod& find_quant_method(std::string_view name);
 
 /// All registered methods, ordered by name.

@@ -69,7 +69,7 @@ struct SamplerOptions {
   float frequency_penalty = 0.0f;             ///< 0: off
   float presence_penalty = 0.0f;              ///< 0: off
   int32_t penalty_window = 0;                 ///< tokens; 0: the whole sequence
-  std::vector<int32_t> penalty_exempt = {};   ///< no penalty, DRY neither
+  std::vector<int32_t> penalty_exempt = {};   ///< ids that neither penalties nor DRY change
   float dry_multiplier = 0.0f;                ///< 0: off
   float dry_base = 1.75f;                     ///< 1 or more
   int32_t dry_allowed_length = 2;             ///< 1 or more
@@ -89,10 +89,10 @@ struct SamplerOptionInfo {
   std::string_view help;   ///< one line for people
   bool is_list = false;    ///< may be given repeatedly
 };
-/// All of them but seed and samplers. Thread-safe, as what follows.
+/// Returns all options but seed and samplers. This and the functions below are thread-safe.
 VITRINE_API const std::vector<SamplerOptionInfo>& sampler_option_list();
-/// The ids that never come, whatever came before: those that `ban` names alone, and those with a
-/// bias of -infinity. Ascending.
+/// Returns the ids that never come, whatever came before: those that `ban` names alone, and those
+/// with a bias of -infinity. Ascending.
 VITRINE_API std::vector<int32_t> banned_ids(const SamplerOptions& options);
 
 /// Sets an option from text; adds to one that is a list ("5,7" to penalty_exempt; "7,8;9" to ban
@@ -100,16 +100,16 @@ VITRINE_API std::vector<int32_t> banned_ids(const SamplerOptions& options);
 /// "seed". Throws kInvalidArgument for an unknown name and a text that is no value of it.
 VITRINE_API void set_sampler_option(SamplerOptions& options, std::string_view name,
                                     std::string_view value);
-/// An option's value as set_sampler_option() reads it; empty for an empty list. Throws
+/// Returns an option's value as set_sampler_option() reads it; empty for an empty list. Throws
 /// kInvalidArgument for an unknown name.
 VITRINE_API std::string sampler_option_text(const SamplerOptions& options, std::string_view name);
-/// Name and text of "samplers", of temperature, top_k, top_p and min_p, of the options of every
-/// other stage that is on, and of those that are not what they are by default: what a log's head
-/// keeps. set_sampler_option() makes the same pipeline of them.
+/// Returns name and text of the options that a log's head keeps: "samplers"; temperature, top_k,
+/// top_p and min_p; the options of every other stage that is on; and those that are not what they
+/// are by default. set_sampler_option() makes the same pipeline of them.
 VITRINE_API std::vector<std::pair<std::string, std::string>> sampler_option_values(
     const SamplerOptions& options);
-/// logit_bias, ban, penalties, dry, constraint, temperature, top_n_sigma, top_k, typical_p, top_p,
-/// min_p, xtc; with mirostat on without those from top_n_sigma, as llama.cpp does.
+/// Returns logit_bias, ban, penalties, dry, constraint, temperature, top_n_sigma, top_k, typical_p,
+/// top_p, min_p, xtc; with mirostat on the list ends before top_n_sigma, as llama.cpp's does.
 VITRINE_API std::vector<std::string> default_sampler_order(const SamplerOptions& options);
 /// Throws kInvalidArgument (one line) for what from_options() refuses and for a token id that is no
 /// id of the vocabulary.
@@ -129,40 +129,41 @@ class VITRINE_API SamplerPipeline {
   SamplerPipeline& operator=(SamplerPipeline&&) noexcept;
   ~SamplerPipeline();
 
-  /// The stages of `options.samplers` that are on, then the selection: greedy where temperature is
-  /// 0 (which leaves out what only shapes a draw, from temperature on), mirostat where it is on,
-  /// else the draw. Throws kInvalidArgument for a value out of range (names option and range, also
-  /// where it is switched off), a stage that is unknown or named twice, and a constraint behind a
-  /// stage that narrows the choice.
+  /// Makes a pipeline of the stages of `options.samplers` that are on, then the selection: greedy
+  /// where temperature is 0 (which leaves out what only shapes a draw, from temperature on),
+  /// mirostat where it is on, else the draw. Throws kInvalidArgument for a value out of range
+  /// (names option and range, also where it is switched off), a stage that is unknown or named
+  /// twice, and a constraint behind a stage that narrows the choice.
   static SamplerPipeline from_options(const SamplerOptions& options);
 
   /// Appends a stage.
   void add(std::unique_ptr<SamplerStage> stage);
   /// Returns the stages in their order.
   const std::vector<std::unique_ptr<SamplerStage>>& stages() const;
-  /// The same stages in the same state (mirostat's, forced positions), for a fork of the sequence.
-  /// Throws kUnsupported for a host's stage that has no fork().
+  /// Returns the same stages in the same state (mirostat's, forced positions), for a fork of the
+  /// sequence. Throws kUnsupported for a host's stage that has no fork().
   SamplerPipeline fork() const;
-  /// True where the output head's epilogue already knows the answer: greedy alone, or behind the
-  /// mask of a constraint that never set one.
+  /// Returns true where the output head's epilogue already knows the answer: greedy alone, or
+  /// behind the mask of a constraint that never set one.
   bool is_device_greedy() const;
-  /// A constraint's mask for the next sample(), and for that one only: SampleContext's
-  /// allowed_tokens. Not copied: it has to live until then. `is_forced`: the constraint leaves no
-  /// choice, so penalties stay away from this step, and never count the token that it takes.
-  /// Throws kInvalidArgument for an empty mask and for a pipeline without a constraint stage.
+  /// Sets a constraint's mask for the next sample() alone (SampleContext::allowed_tokens). It is
+  /// not copied and has to live until then. `is_forced`: the constraint leaves no choice, so
+  /// penalties stay away from this step, and never count the token that it takes. Throws
+  /// kInvalidArgument for an empty mask and for a pipeline without a constraint stage.
   void set_allowed_tokens(std::span<const uint32_t> mask, bool is_forced = false);
-  /// Positions [first, first + count) take tokens that a constraint forced without a sample() (a
-  /// jump forward): penalties don't count them. What was marked from `first` on is forgotten, as
-  /// sample() forgets what was marked from its position on, so that a rollback needs no call.
+  /// Tells that positions [first, first + count) take tokens that a constraint forced without a
+  /// sample() (a jump forward): penalties don't count them. What was marked from `first` on is
+  /// forgotten, as sample() forgets what was marked from its position on, so that a rollback needs
+  /// no call.
   void mark_forced(int64_t first, int64_t count);
   /// Runs the stages on a copy of `logits` [vocabulary]. A logit of -infinity rules its token out.
   /// Throws kInvalidArgument (names the position) for a logit that is NaN or +infinity, where every
   /// logit is -infinity, and for a pipeline that selects nothing or an id outside the vocabulary.
   int32_t sample(std::span<const float> logits, const SampleContext& context);
-  /// True where every stage can run where the logits are: all but mirostat, whose state hangs on
-  /// the choice, and a host's own stages.
+  /// Returns true where every stage can run where the logits are: all but mirostat, whose state
+  /// hangs on the choice, and a host's own stages.
   bool has_device_form() const;
-  /// How the last sample() was decided.
+  /// Returns how the last sample() was decided.
   const SampleDecision& decision() const;
 
  private:
@@ -192,8 +193,8 @@ struct PenaltyOptions {
   std::vector<int32_t> exempt = {};  ///< ids that are never changed
 };
 /// Changes each token in the window: a positive logit is divided by `repetition`, a negative one
-/// multiplied (Keskar et al. 2019); then less count * frequency + presence (OpenAI's API). Nothing
-/// at a step that a constraint forces; tokens that it forced don't count.
+/// multiplied (Keskar et al. 2019); then less count * frequency + presence (OpenAI's API). Changes
+/// nothing at a step that a constraint forces; tokens that it forced don't count.
 VITRINE_API std::unique_ptr<SamplerStage> make_penalties_stage(const PenaltyOptions& options);
 /// What make_dry_stage() is given.
 struct DryOptions {
@@ -221,8 +222,8 @@ VITRINE_API std::unique_ptr<SamplerStage> make_dynamic_temperature_stage(float t
 VITRINE_API std::unique_ptr<SamplerStage> make_top_n_sigma_stage(float n);
 /// Keeps exactly the `k` most probable tokens (k >= 1; all where there are fewer).
 VITRINE_API std::unique_ptr<SamplerStage> make_top_k_stage(int32_t k);
-/// Keeps the smallest set of tokens of the surprise nearest to the entropy that reaches `p` (0 < p
-/// <= 1; Meister et al. 2022), ties by probability and lower id.
+/// Keeps tokens by how near their surprise is to the entropy, the fewest whose probabilities reach
+/// `p` (0 < p <= 1; Meister et al. 2022), ties by probability and lower id.
 VITRINE_API std::unique_ptr<SamplerStage> make_typical_p_stage(float p);
 /// Keeps the smallest set of most probable tokens whose probabilities add up to at least `p`
 /// (0 < p <= 1; Holtzman et al. 2019), as transformers' TopPLogitsWarper.
@@ -239,7 +240,7 @@ VITRINE_API std::unique_ptr<SamplerStage> make_mirostat_stage(float tau, float e
 /// Draws from the softmax of what is left (candidates in their order, inverse of the cumulative
 /// sum).
 VITRINE_API std::unique_ptr<SamplerStage> make_draw_stage();
-/// The largest logit, ties by lower id.
+/// Chooses the largest logit, ties by lower id.
 VITRINE_API std::unique_ptr<SamplerStage> make_greedy_stage();
 
 }  // namespace vitrine

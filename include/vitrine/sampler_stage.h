@@ -24,9 +24,10 @@ struct SampleContext {
   /// A constraint's mask: bit (id % 32) of word (id / 32) is set where that token may come, ids
   /// beyond the mask may not. Empty: anything may come.
   std::span<const uint32_t> allowed_tokens = {};
-  bool is_forced =
-      false;  ///< the constraint leaves no choice here: penalties leave the logits alone
-  /// Ascending: positions in the history whose token a constraint forced; penalties count none.
+  /// True where the constraint leaves no choice here: penalties then leave the logits alone.
+  bool is_forced = false;
+  /// Positions in the history, ascending, whose tokens a constraint forced; penalties count none of
+  /// them.
   std::span<const int64_t> forced_positions = {};
 };
 
@@ -53,19 +54,20 @@ struct SampleDecision {
 class VITRINE_API SamplerStage {
  public:
   virtual ~SamplerStage() = default;
-  /// Name as the command line and the log know it ("top_p").
+  /// Returns its name as the command line and the log know it ("top_p").
   virtual std::string_view name() const = 0;
-  /// Stable number that keys this stage's random numbers; never reused for another stage. Numbers
-  /// from 1000 are for hosts.
+  /// Returns the stable number that keys this stage's random numbers; it is never reused for
+  /// another stage. Numbers from 1000 are for hosts.
   virtual uint32_t stage_id() const = 0;
-  /// Host form: edits the candidates. Must not allocate for a vocabulary seen before.
+  /// Edits the candidates, on the host. Must not allocate for a vocabulary seen before.
   virtual void apply(Candidates& candidates, const SampleContext& context) = 0;
-  /// True where the output head's epilogue can stand in for the whole pipeline ending here (the
-  /// greedy stage): then no logits row is read back.
+  /// Returns true where the output head's epilogue can stand in for the whole pipeline ending here
+  /// (the greedy stage): then no logits row is read back.
   virtual bool is_device_greedy() const { return false; }
-  /// A stage with the same parameters and state, for a fork of the sequence; null: it has none.
+  /// Returns a stage with the same parameters and state, for a fork of the sequence; null: it
+  /// cannot be forked.
   virtual std::unique_ptr<SamplerStage> fork() const { return nullptr; }
-  /// Its parameters as --explain prints them ("p = 0.95"); empty where it has none.
+  /// Returns its parameters as --explain prints them ("p = 0.95"); empty where it has none.
   virtual std::string parameters() const { return {}; }
 };
 

@@ -26,7 +26,7 @@ struct DrafterOptions {
   int32_t max_scopes = 16;  ///< `suffix`: scopes that are kept; the one used longest ago goes
 };
 
-/// The names that make_drafter() knows, ascending: "ngram", "suffix".
+/// Returns the names that make_drafter() knows, ascending: "ngram", "suffix".
 VITRINE_API std::vector<std::string> drafter_names();
 /// Makes one of them. `ngram`: what followed the longest same piece of the text itself, the newest
 /// one. `suffix`: what most often followed the end of the text, in it and in finished answers of
@@ -36,32 +36,33 @@ VITRINE_API std::unique_ptr<Drafter> make_drafter(std::string_view name,
                                                   const DrafterOptions& options = {});
 
 /// Makes a drafter of one that keeps a text when its answer is over, for the next turn of a
-/// conversation: it is shown only what is new, from the first token on that is another one. For
-/// drafters that compute (a draft model, heads, an MTP layer), whose texts are dear; `ngram` and
-/// `suffix` need none. One text at a time is kept, of at most `max_tokens` (a context), for answers
-/// of the same scope and GenerateOptions::cancelled; an answer beside it has one of its own.
+/// conversation: the next turn shows it only what is new, from the first token that differs. This
+/// is for drafters that compute (a draft model, heads, an MTP layer), whose texts are dear; `ngram`
+/// and `suffix` need none. One text at a time is kept, of at most `max_tokens` (a context), for
+/// answers of the same scope and GenerateOptions::cancelled; an answer beside it has one of its
+/// own.
 VITRINE_API std::unique_ptr<Drafter> keep_text(std::unique_ptr<Drafter> drafter,
                                                int64_t max_tokens);
 
 /// States what a pass over so many tokens of one sequence costs.
 struct PassCost {
-  int32_t tokens = 1;  ///< of one sequence, each with a row of logits
-  double seconds = 0;  ///< that the pass takes; in any unit, where all have the same one
+  int32_t tokens = 1;  ///< tokens of one sequence, each with a row of logits
+  double seconds = 0;  ///< time that the pass takes, in any unit that all costs share
 };
 
 /// The costs of passes by their tokens.
 class VITRINE_API PassCosts {
  public:
-  /// No costs.
+  /// Makes a table without costs.
   PassCosts() = default;
-  /// Throws kInvalidArgument where no pass of one token is among them, and for a count or a cost
-  /// that is not above 0, or a count twice.
+  /// Makes a table of these costs. Throws kInvalidArgument where no pass of one token is among
+  /// them, and for a count or a cost that is not above 0, or a count twice.
   explicit PassCosts(std::vector<PassCost> costs);
-  /// Whether there are none.
+  /// Returns true where there are no costs.
   bool empty() const { return costs_.empty(); }
-  /// Returns what a pass of so many tokens costs, in passes of one token: between two that are
-  /// known on the line through them, behind the last one as that line goes on. At least 1; NaN
-  /// where there are none.
+  /// Returns what a pass of so many tokens costs, where a pass of one token costs 1. Between two
+  /// known costs it lies on the line through them, behind the last one on the last line's
+  /// continuation. At least 1; NaN where there are no costs.
   double of(int32_t tokens) const;
   /// Returns what a pass of one token costs, in the unit of the table; 0 where there are none.
   double of_one() const { return costs_.empty() ? 0 : costs_.front().seconds; }
@@ -80,7 +81,7 @@ enum class DraftAcceptance : uint8_t {
   /// Rejection sampling (Leviathan et al., arXiv 2211.17192), to compare with papers: guess x stays
   /// with the probability p(x) that the whole pipeline gives it, by a random number of its own;
   /// else another token is drawn from p without x. Tokens have the distribution that they have
-  /// without guesses, and the answer is another one, which hangs on what was guessed. Greedily it
+  /// without guesses, and the answer is another one, which depends on what was guessed. Greedily it
   /// is kNoise. Guesses are chains, and the host draws.
   kRejection,
 };
@@ -91,9 +92,9 @@ struct SpeculationOptions {
   Drafter* drafter = nullptr;
   /// DraftText::scope of the answer.
   std::string scope = {};
-  int32_t max_drafts = 8;  ///< that a pass brings at most, 1 to kMaxDrafts
-  /// Guesses may be a tree, on whose paths there are so many at most; 0: they are a chain. Trees
-  /// need fused kernels, no federation and a model that keeps no state of a sequence.
+  int32_t max_drafts = 8;  ///< guesses that a pass brings at most, 1 to kMaxDrafts
+  /// The most guesses on a path, where guesses may be a tree; 0: they are a chain. Trees need fused
+  /// kernels, no federation and a model that keeps no state of a sequence.
   int32_t max_depth = 0;
   /// What passes cost; empty: no gate, every pass brings as many drafts as there are.
   PassCosts costs = {};
@@ -106,29 +107,30 @@ struct SpeculationOptions {
   double threshold = 1.0;
   DraftAcceptance acceptance = DraftAcceptance::kNoise;  ///< how guesses are checked
 };
-/// Drafts of one pass.
+/// The most drafts of one pass.
 inline constexpr int32_t kMaxDrafts = 255;
 
 /// What speculation did in one answer. Names as vLLM has them.
 struct VITRINE_API SpeculationCounts {
   std::string drafter = {};               ///< who guessed; empty: nobody was asked for
   int64_t num_passes = 0;                 ///< passes that chose a token, with drafts or without
-  int64_t num_spec_steps = 0;             ///< of these, with drafts
+  int64_t num_spec_steps = 0;             ///< passes that chose a token and had drafts
   int64_t num_draft_tokens = 0;           ///< drafts that were checked
-  int64_t num_accepted_draft_tokens = 0;  ///< of these, right
+  int64_t num_accepted_draft_tokens = 0;  ///< drafts that were right
   int64_t num_rejected_passes = 0;        ///< passes with drafts that ended in a wrong one
   int64_t num_discarded_tokens = 0;       ///< positions that were computed and taken back
   int64_t num_paused_passes = 0;          ///< passes in which the gate asked nobody
-  /// Guesses that a check of the drafter's own put another one in the place of, before the model
-  /// saw any (DraftProposal::replaced).
+  /// Guesses that the drafter's own check replaced by others before the model saw any
+  /// (DraftProposal::replaced).
   int64_t num_replaced_draft_tokens = 0;
-  /// [max_drafts + 1] passes with drafts, by how many of these were right.
+  /// [max_drafts + 1] passes with drafts, by how many of the drafts were right.
   std::vector<int64_t> acceptance_histogram = {};
-  double draft_seconds = 0;  ///< that the drafter took, upkeep counted
-  /// That passes with drafts took: from the input until its outputs were handed back, with what
-  /// else stood in their steps.
+  double draft_seconds = 0;  ///< time that the drafter took, upkeep counted
+  /// Time that passes with drafts took, from the input until its outputs were handed back, with
+  /// what else stood in their steps.
   double verify_seconds = 0;
-  double rejected_seconds = 0;  ///< of it, the part of wrong drafts among the tokens of each pass
+  double rejected_seconds = 0;  ///< the part of verify_seconds that wrong drafts take, by their
+                                ///< share of each pass's tokens
   DraftMemory memory = {};      ///< what the drafter held at the end, all its texts together
   std::string problem = {};     ///< why it was not asked any more; empty: it did as it should
   /// Returns tokens a pass with drafts: those that were right, and the one behind them. 0 where
@@ -140,15 +142,16 @@ struct VITRINE_API SpeculationCounts {
   SpeculationCounts& operator+=(const SpeculationCounts& other);
 };
 
-/// What calls of a drafter take by how many drafts they ask for, of the first few of each number
-/// the shortest; lines lie between. Not thread-safe.
+/// What a call of a drafter costs, by how many drafts it asks for: the shortest of the first few
+/// calls for each number, and between two numbers the line through their costs. Not thread-safe.
 class DraftCallCosts {
  public:
-  /// In any unit. The drafter's first call may be longer: it reads the text before.
+  /// Adds a call with its cost, in any unit. The drafter's first call may be longer: it reads the
+  /// text before.
   VITRINE_API void add(int32_t drafts, double cost);
-  /// 0 before the second call.
+  /// Returns what a call for so many drafts costs; 0 before the second call.
   VITRINE_API double of(int32_t drafts) const;
-  int64_t num_calls() const { return num_calls_; }  ///< that were added
+  int64_t num_calls() const { return num_calls_; }  ///< calls that were added
 
  private:
   void drop_first(int32_t drafts, double cost);
@@ -162,7 +165,7 @@ class DraftCallCosts {
 };
 
 /// When it pays to ask a drafter, and how many drafts are worth a pass: utility = tokens a pass
-/// over what pass and drafter cost (Cascade, arXiv 2506.20675). It hangs on counts and the table
+/// over what pass and drafter cost (Cascade, arXiv 2506.20675). It depends on counts and the table
 /// alone, and on no clock but for what a drafter costs where that is not given, so that an answer
 /// is made in the same passes each time. It begins with the length that pays most by the table if
 /// half of the drafts are right, and goes on with what is; where passes have lost half a pass, and
@@ -177,10 +180,10 @@ class VITRINE_API DraftGate {
   explicit DraftGate(const SpeculationOptions& options);
   /// Returns how many drafts the next pass may bring: 0 in a pause. Changes nothing.
   int32_t limit() const;
-  /// Told how long a call of the drafter took that asked for so many drafts (0: limit()).
+  /// Tells it how long a call of the drafter took that asked for so many drafts (0: limit()).
   void drafted(double seconds, int32_t asked = 0);
-  /// Told of each pass that chose: how many drafts it brought, and how many were right. A pass for
-  /// which the drafter was asked in vain has none.
+  /// Tells it of each pass that chose how many drafts it brought, and how many were right. A pass
+  /// for which the drafter was asked in vain has none.
   void pass(int32_t proposed, int32_t accepted);
 
  private:

@@ -30,58 +30,59 @@ using SequenceId = uint64_t;
 /// Names a prefix that an engine keeps; none is 0, and none is a sequence's name.
 using PrefixId = uint64_t;
 
-/// Asked while a step runs which tokens may be chosen: for masks that are not known when the step
-/// begins, and for those behind drafts, which hang on what was chosen before. Called on the step's
-/// thread, for one row at a time, in the order of positions. What it throws, the step throws, and
-/// nothing has changed then.
+/// Says, while a step runs, which tokens may be chosen. It serves masks that are not known when the
+/// step begins, and masks behind drafts, which depend on what was chosen before. It is called on
+/// the step's thread, for one row at a time, in the order of positions. What it throws, the step
+/// throws, and nothing has changed then.
 class VITRINE_API ChoiceGuide {
  public:
   virtual ~ChoiceGuide() = default;
-  /// [(vocabulary + 31) / 32] which tokens may stand at `position`, by bit (as
-  /// Constraint::allowed_tokens); empty: any. Must stay until the step returns, those of earlier
-  /// rows too. `decision` is recorded with the choice; the engine adds `allowed`, `removed` and
-  /// `first_ruled_out`. Where a device computes the step, the first row's is asked for meanwhile.
+  /// Returns the mask of the tokens that may stand at `position`: [(vocabulary + 31) / 32] words
+  /// with a bit for each token (as Constraint::allowed_tokens); empty: any token may. The mask must
+  /// stay until the step returns, and so must those of earlier rows. `decision` is recorded with
+  /// the choice; the engine adds `allowed`, `removed` and `first_ruled_out`. Where a device
+  /// computes the step, the first row's mask is asked for meanwhile.
   virtual std::span<const uint32_t> allowed_tokens(int64_t position,
                                                    ConstraintDecision& decision) = 0;
-  /// Told the token that was chosen to stand there.
+  /// Tells it which token was chosen to stand at `position`.
   virtual void chosen(int64_t /*position*/, int32_t /*token*/) {}
 };
 
 /// What one sequence brings to a step.
 ///
-/// Each token may have a row of logits, which tell what follows it. What follows is known, and the
-/// row scores it, or it is chosen: by the last row where `next_token` is not given, and by those
-/// before `num_drafts` drafts. All choices of an input are made by its sampler, each with the
-/// history and the random numbers of its own position, in the order of positions, and only until
-/// one differs from the draft that stands there: what is chosen is what would have been chosen one
-/// step a token.
+/// Each token may have a row of logits, which say what follows it. A row either scores a token that
+/// is known to follow, or chooses one. The last row chooses where `next_token` is not given, and so
+/// do the rows before the `num_drafts` drafts. The input's sampler makes these choices in the order
+/// of positions, each with the history and the random numbers of its own position, until one
+/// differs from the draft that stands there. So it chooses what it would have chosen in steps of
+/// one token.
 struct StepInput {
-  SequenceId sequence = 0;          ///< it is created already
+  SequenceId sequence = 0;          ///< it has been created
   std::span<const int32_t> tokens;  ///< at least one
   /// Which tokens get logits.
   enum class Rows : uint8_t { kNone, kLast, kAll };
   Rows rows = Rows::kLast;  ///< which tokens get logits
   int32_t next_token = -1;  ///< the id known to follow the last token (a prompt is being scored);
                             ///< -1: it is chosen
-  /// So many of the last of `tokens` are guesses: the rows before them choose, too, and count
-  /// where their choice is the guess. Needs rows other than kNone, one token before them, and
+  /// How many of the last of `tokens` are guesses. The rows before them choose, too, and count as
+  /// far as they choose the guesses. Needs rows other than kNone, one token before them, and
   /// neither next_token, num_forced nor allowed_tokens. The sequence holds all of `tokens` after
   /// the step; truncate() takes back those that were not chosen.
   int32_t num_drafts = 0;
-  /// [num_drafts] where drafts are a tree: behind which of `tokens` each stands, by its index
-  /// there, before its own; the last token that is no draft has the first index that may be named.
-  /// Drafts behind the same one differ. Each sees those that it stands behind, at their positions,
-  /// with the bits of a chain. The sequence holds those that were chosen after the step, and no
-  /// others. Empty: a chain. Not for models that keep a state.
+  /// [num_drafts] for drafts that are a tree: the index in `tokens` of the token behind which each
+  /// one stands. That is below the draft's own index, and not below that of the last token that is
+  /// no draft. Drafts behind the same token differ. Each sees the drafts on its path, at their
+  /// positions, with the bits of a chain. After the step the sequence holds the drafts that were
+  /// chosen, and no others. Empty: a chain. Models that keep a state take no trees.
   std::span<const int32_t> draft_parents = {};
   SamplerPipeline* sampler = nullptr;  ///< for what is chosen; null: greedy
   /// Which tokens may be chosen, by bit (Constraint::allowed_tokens); empty: any. The host chooses
   /// then, greedy too.
   std::span<const uint32_t> allowed_tokens = {};
-  ChoiceGuide* guide = nullptr;  ///< in place of allowed_tokens; the host chooses then, too
-  /// How many of the last ones behind the first of `tokens` (`next_token` counts where it is known)
-  /// had no alternative under a constraint: what predicted them is recorded as a choice of one
-  /// token, where it has a row.
+  ChoiceGuide* guide = nullptr;  ///< says it in place of allowed_tokens; the host chooses then, too
+  /// How many of the last tokens had no alternative under a constraint. A `next_token` that is
+  /// known counts as the last one, and the first of `tokens` cannot be among them. The row that
+  /// predicted such a token, if there is one, is recorded as a choice of one token.
   int32_t num_forced = 0;
   /// Recorded with the choice. The engine adds `allowed`, `removed` and `first_ruled_out`.
   ConstraintDecision constraint = {};
@@ -96,67 +97,68 @@ struct StepInput {
   /// start that step before this one's results are on the host. It changes no result: where another
   /// step comes, that one is run, and what was computed in vain is recorded nowhere.
   bool goes_on = false;
-  /// A flag of the host's (not owned; null: none), which any thread may raise at any time: the step
-  /// throws kCancelled then, soon and where it stands, and all of its sequences are as they were
-  /// before it. Where one input's is raised, the step of all ends; the others can be stepped again
-  /// without that one. It stays raised until the step has returned. A step that was about to end
-  /// may still end well; the next one that is given the flag does not begin.
+  /// A flag of the host's (not owned; null: none), which any thread may raise at any time and which
+  /// stays raised until the step has returned. The step throws kCancelled then, soon and where it
+  /// stands, and all of its sequences are as they were before it. Where one input's flag is raised,
+  /// the step of all inputs ends; the others can be stepped again without that one. A step that was
+  /// about to end may still end well; the next one that is given the flag does not begin.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
 /// One row of logits. Spans are valid until the next step.
 struct StepOutput {
   SequenceId sequence = 0;  ///< the input's
-  int64_t position = 0;     ///< of the token whose output this is; `token` would stand one later
-  /// What was chosen where the row chooses; else the token that comes next, which the row scores.
-  /// -1: a row behind a draft that was not chosen, which nobody looked at, or of an input that
-  /// failed.
+  int64_t position = 0;  ///< that of the token whose output this is; `token` would stand one later
+  /// The token that the row chose, or the token that comes next, which it scored. -1: the row
+  /// stands behind a draft that was not chosen, so that nobody looked at it, or its input failed.
   int32_t token = -1;
-  bool failed = false;            ///< its input did: Stepper::failures() says why
-  std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
-  ConstraintDecision constraint;  ///< of a choice with a mask; `removed` where it was recorded
-  /// [hidden_size] what the output head reads, after the final norm; where it was asked for
+  bool failed = false;            ///< its input failed: Stepper::failures() says why
+  std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty;
+                                  ///< log-probabilities where StepperTraits::gives_logprobs
+  /// What a mask did to the choice; `removed` where it was recorded.
+  ConstraintDecision constraint;
+  /// [hidden_size] what the output head reads, after the final norm, where it was asked for.
   std::span<const float> hidden_state;
 };
 
 /// An input of a step that failed while the others did not.
 struct StepFailure {
   SequenceId sequence = 0;                ///< the input's; it is as it was before the step
-  ErrorKind kind = ErrorKind::kInternal;  ///< of what it met; kInternal also for what is no Error
-  std::string message;                    ///< what that says
-  std::exception_ptr error;               ///< that itself
+  ErrorKind kind = ErrorKind::kInternal;  ///< the kind of the error; kInternal for what is no Error
+  std::string message;                    ///< the error's message
+  std::exception_ptr error;               ///< the error itself
 };
 
 /// The beginning of a sequence that an engine keeps.
 struct KvPrefix {
-  std::span<const int32_t> tokens;  ///< of its positions; valid until it is released
+  std::span<const int32_t> tokens;  ///< those of its positions; valid until it is released
   int adapter = -1;                 ///< which its keys and values were made with, -1: none, or the
                                     ///< sum of EngineOptions::lora
-  int64_t blocks = 0;               ///< that it holds, shared or not
+  int64_t blocks = 0;               ///< blocks that it holds, shared or not
 };
 
 /// What a step would take of an engine, and what there is.
 struct StepFit {
-  int64_t tokens = 0;       ///< that its inputs bring
-  int64_t max_tokens = 0;   ///< EngineOptions::max_step_tokens
-  int64_t rows = 0;         ///< of logits that they ask for
-  int64_t max_rows = 0;     ///< EngineOptions::max_logit_rows
-  int64_t blocks = 0;       ///< that it takes from the pool, copies of shared ones among them
-  int64_t free_blocks = 0;  ///< of the pool
-  /// Earlier tokens of its sequences that it has to compute again before, in passes of their own:
+  int64_t tokens = 0;      ///< tokens that its inputs bring
+  int64_t max_tokens = 0;  ///< EngineOptions::max_step_tokens
+  int64_t rows = 0;        ///< rows of logits that its inputs ask for
+  int64_t max_rows = 0;    ///< EngineOptions::max_logit_rows
+  int64_t blocks = 0;      ///< blocks that it takes from the pool, copies of shared ones among them
+  int64_t free_blocks = 0;  ///< blocks of the pool that are free
+  /// Earlier tokens of its sequences that it has to compute again first, in passes of their own:
   /// those whose state or windows gave way to another sequence's or were cut off, and those that
   /// were given up (Stepper::preempt).
   int64_t rerun_tokens = 0;
   SequenceId full_sequence = 0;  ///< the first one that would outgrow max_context; 0: none
 
-  /// Whether there is room for all of it.
+  /// Returns true where there is room for all of it.
   bool fits() const {
     return tokens > 0 && tokens <= max_tokens && rows <= max_rows && blocks <= free_blocks &&
            full_sequence == 0;
   }
 };
 
-/// What a stepper does, beside stepping.
+/// What a stepper can do, beside stepping.
 struct StepperTraits {
   bool runs_trees = false;         ///< drafts may be a tree (StepInput::draft_parents)
   bool samples_on_device = false;  ///< a sampler's stages may choose there, without logits
@@ -164,25 +166,26 @@ struct StepperTraits {
   bool gives_logprobs = false;
   bool records = true;        ///< an audit sink may be set
   bool keeps_states = false;  ///< it resumes a prefix only where a state of it is kept
-  int num_specialists = 0;    ///< whose distributions become one (Stepper::shares); 0: one model
+  /// Specialists whose distributions become one (Stepper::shares); 0: one model.
+  int num_specialists = 0;
 };
 
 /// Lends the threads of a stepper's steps to work between two of them. Thread-safe.
 class VITRINE_API ThreadLender {
  public:
   virtual ~ThreadLender() = default;
-  /// The threads, where no step is under way and nobody else has them; else null. Until
-  /// give_back() a step waits, so that is called soon, on the same thread.
+  /// Returns the threads; null where a step is under way or somebody else has them. A step waits
+  /// until give_back(), which has to be called soon, on the same thread.
   virtual core::PieceThreads* borrow() = 0;
   /// Ends a loan that was not null.
   virtual void give_back() = 0;
 };
 
 /// Whatever steps over sequences of tokens: an Engine, a Federation, a Model. What generates and
-/// what schedules works on this, and needs to know no more. One thread at a time, but for release()
-/// and release_prefix() and what only reads (length(), tokens(), prefix(), resumed_length(),
-/// kv_blocks(), fits()), which wait for another thread's call. A host that adds something to one
-/// derives from ForwardingStepper.
+/// what schedules works on this, and needs to know no more. It is used by one thread at a time, but
+/// for release() and release_prefix() and what only reads (length(), tokens(), prefix(),
+/// resumed_length(), kv_blocks(), fits()), which wait for another thread's call. A host that adds
+/// something to one derives from ForwardingStepper.
 class VITRINE_API Stepper {
  public:
   virtual ~Stepper() = default;
@@ -191,13 +194,13 @@ class VITRINE_API Stepper {
   /// Returns the options, with what stands for defaults.
   virtual const EngineOptions& options() const = 0;
 
-  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none, or
-  /// the sum of EngineOptions::lora. Throws
-  /// kInvalidArgument for one that is not there.
+  /// Makes an empty sequence. `adapter`: which of EngineOptions::adapters its tokens go through;
+  /// -1: none, or the sum of EngineOptions::lora. Throws kInvalidArgument for an adapter that is
+  /// not there.
   virtual SequenceId create_sequence(int adapter) = 0;
   /// Makes a sequence without an adapter.
   SequenceId create_sequence() { return create_sequence(-1); }
-  /// A new sequence with the same past. Full blocks are shared and counted; a partial one is
+  /// Makes a new sequence with the same past. Full blocks are shared and counted; a partial one is
   /// copied.
   virtual SequenceId fork(SequenceId sequence) = 0;
   /// Forgets everything from position `length` on.
@@ -205,60 +208,62 @@ class VITRINE_API Stepper {
   /// Forgets a sequence; its id is not used again. It is gone, too, where the audit sink throws
   /// when it is told, which becomes a warning.
   virtual void release(SequenceId sequence) = 0;
-  /// Returns the tokens that the sequence holds.
+  /// Returns how many tokens the sequence holds.
   virtual int64_t length(SequenceId sequence) const = 0;
-  /// All tokens of the sequence, [length]. Valid until the sequence changes.
+  /// Returns all tokens of the sequence, [length]. Valid until the sequence changes.
   virtual std::span<const int32_t> tokens(SequenceId sequence) const = 0;
 
-  /// Of the tokens that the last step which the sequence was in brought it, the first `count` stay
-  /// (a draft's that were accepted); the others are forgotten as by truncate(). Throws
-  /// kInvalidArgument for more than it brought and still has.
+  /// Keeps the first `count` of the tokens that the sequence's last step brought it (drafts that
+  /// were accepted), and forgets the others as truncate() does. Throws kInvalidArgument for more
+  /// tokens than that step brought and the sequence still has.
   virtual void keep(SequenceId sequence, int64_t count) = 0;
 
-  /// Keeps the first `length` positions of a sequence, whatever becomes of that: it goes on, is
-  /// truncated or released. Their blocks stay where they are, counted once more; whoever writes
-  /// behind them into the last one copies it. Takes no memory of the pool itself. Throws
+  /// Keeps the first `length` positions of a sequence as a prefix, whether the sequence goes on, is
+  /// truncated or is released. Their blocks stay where they are and are counted once more; whoever
+  /// writes behind them into the last one copies it. Takes no memory of the pool itself. Throws
   /// kInvalidArgument for more positions than there are. In an audit log the prefix is a fork of
   /// the sequence which no step touches.
   virtual PrefixId retain(SequenceId sequence, int64_t length) = 0;
-  /// A new sequence that begins with the first `length` positions of a prefix, under its adapter.
-  /// What follows has the bits that it has behind the same tokens without reuse. Throws as
+  /// Makes a new sequence that begins with the first `length` positions of a prefix, under its
+  /// adapter. What follows has the bits that it has behind the same tokens without reuse. Throws as
   /// create_sequence() does, and kInvalidArgument for more positions than there are. In an audit
   /// log it is a fork of the prefix.
   virtual SequenceId attach(PrefixId prefix, int64_t length) = 0;
-  /// The same with all of it.
+  /// Makes a new sequence that begins with all of a prefix.
   SequenceId attach(PrefixId prefix) {
     return attach(prefix, static_cast<int64_t>(this->prefix(prefix).tokens.size()));
   }
   /// Returns what a prefix is. Throws kInvalidArgument for an unknown one.
   virtual KvPrefix prefix(PrefixId prefix) const = 0;
-  /// How many of the first `length` positions of a prefix attach() resumes for free: a step of the
-  /// sequence computes the others again (StepFit::rerun_tokens), since a state or a window of these
-  /// is not kept. The largest such number below any `length` is found by asking with it. Throws
-  /// kInvalidArgument for an unknown prefix, and more positions than there are.
+  /// Returns how many of the first `length` positions of a prefix attach() resumes for free. A step
+  /// of that sequence computes the others again (StepFit::rerun_tokens), since their state or
+  /// window is not kept. The answer is the largest number up to `length` that is resumed for free.
+  /// Throws kInvalidArgument for an unknown prefix, and more positions than there are.
   virtual int64_t resumed_length(PrefixId prefix, int64_t length) const = 0;
   /// Forgets a prefix; sequences that began with it stay.
   virtual void release_prefix(PrefixId prefix) = 0;
-  /// Gives up the keys, values and states of a sequence, which keeps its tokens: its next step
-  /// computes them again before, in passes of their own that nobody records
-  /// (StepFit::rerun_tokens), and goes on with the same bits. For a scheduler that needs the blocks
-  /// for others. Throws kInvalidArgument for an unknown sequence, and one of which some layers have
-  /// fewer positions than others; a step behind forced routes fails then (kUnsupported).
+  /// Gives up the keys, values and states of a sequence, which keeps its tokens, for a scheduler
+  /// that needs the blocks for others. The sequence's next step first computes them again, in
+  /// passes of their own that nobody records (StepFit::rerun_tokens), and goes on with the same
+  /// bits; that step fails (kUnsupported) where forced routes made some of them. Throws
+  /// kInvalidArgument for an unknown sequence, and for one of which some layers have fewer
+  /// positions than others.
   virtual void preempt(SequenceId sequence) = 0;
-  /// Blocks of keys and values: free, and in total.
+  /// Returns the blocks of keys and values that are free, and all that there are.
   virtual std::pair<int64_t, int64_t> kv_blocks() const = 0;
 
-  /// What a step of these inputs would take, as step() itself finds it, and what there is. Nothing
-  /// changes. Throws kInvalidArgument for an unknown sequence, or one that stands twice.
+  /// Returns what a step of these inputs would take, as step() itself finds it, and what there is.
+  /// Nothing changes. Throws kInvalidArgument for an unknown sequence, or one that stands twice.
   virtual StepFit fits(std::span<const StepInput> inputs) const = 0;
-  /// Rows of logits that an input asks for, which is also how many outputs a step has of it.
+  /// Returns how many rows of logits an input asks for, which is also how many outputs a step has
+  /// for it.
   static int64_t row_count(const StepInput& input);
-  /// Returns what it does beside stepping.
+  /// Returns what it can do beside stepping.
   virtual StepperTraits traits() const = 0;
-  /// Who lends the threads of its steps to drafters; null: nobody.
+  /// Returns who lends the threads of its steps to drafters; null: nobody.
   virtual ThreadLender* thread_lender() { return nullptr; }
-  /// The one engine that runs its steps, for what no other stepper has (layers by themselves,
-  /// taps); null: there are several, or none.
+  /// Returns the one engine that runs its steps, for what no other stepper has (layers by
+  /// themselves, taps); null: there are several, or none.
   virtual Engine* engine() { return nullptr; }
 
   /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
@@ -267,23 +272,23 @@ class VITRINE_API Stepper {
   /// share theirs until they part); kCancelled where a flag was raised (StepInput::cancelled,
   /// EngineOptions::cancelled); then nothing has changed. The span is valid until the next step.
   ///
-  /// An input of several fails alone: logits that are not finite, a guide, sampler stage or
-  /// sequence's sink (SequenceSinks) that throws, a state that cannot be made again. Its sequence
-  /// is as it was before the step then, failures() says why, and its outputs are `failed`. The
-  /// others have what they have without it: the pass is run again for these, so their guides and
-  /// samplers may be asked for a position twice, and it counts and is recorded once. What an input
-  /// that is alone meets, or what all of them meet, the step throws.
+  /// One input among several fails alone where its logits are not finite, where its guide, a
+  /// sampler stage or its sequence's sink (SequenceSinks) throws, or where its state cannot be made
+  /// again. Its sequence is then as it was before the step, its outputs are `failed`, and
+  /// failures() says why. The other inputs get what they get without it: the pass is run again for
+  /// these, so that their guides and samplers may be asked twice for a position, but it counts and
+  /// is recorded once. Where the only input fails, or all inputs fail, the step throws.
   virtual std::span<const StepOutput> step(std::span<const StepInput> inputs) = 0;
-  /// The inputs of the last step that failed alone, if any. Valid until the next step.
+  /// Returns the inputs of the last step that failed alone, if any. Valid until the next step.
   virtual std::span<const StepFailure> failures() const = 0;
-  /// [StepperTraits::num_specialists] what each of a federation's specialists had to do with the
-  /// token of an output of the last step; empty where there are none. Throws kInvalidArgument for
-  /// an output that there is not.
+  /// Returns the part that each of a federation's specialists had in the token of an output of the
+  /// last step, [StepperTraits::num_specialists]; empty where there are none. Throws
+  /// kInvalidArgument for an output that there is not.
   virtual std::span<const SpecialistShare> shares(size_t /*output*/) const { return {}; }
 
-  /// [tokens, feature_layers * hidden_size] the residual stream as it entered
-  /// EngineOptions::feature_layers, of each token that the sequence brought to the last step. Empty
-  /// where there is none. Valid until the next step.
+  /// Returns the residual stream as it entered EngineOptions::feature_layers, for each token that
+  /// the sequence brought to the last step: [tokens, feature_layers * hidden_size]. Empty where
+  /// there is none. Valid until the next step.
   virtual std::span<const float> features(SequenceId /*sequence*/) const { return {}; }
 
   /// Says where records go (not owned; null: nowhere). Takes effect with the next step; calls
@@ -299,13 +304,13 @@ class VITRINE_API Stepper {
   virtual void set_audit_mode(AuditMode mode) = 0;
 };
 
-/// Gives all calls to another stepper: what a host derives from that adds to some of them, and
-/// keeps all the rest.
+/// Passes all calls on to another stepper. A host that adds something to some of them derives from
+/// it, and keeps all the rest.
 class ForwardingStepper : public Stepper {
  public:
-  /// `stepper` must stay.
+  /// Passes calls on to `stepper`, which must stay.
   explicit ForwardingStepper(Stepper& stepper) : stepper_(stepper) {}
-  /// Around one of the same type: name it as a Stepper.
+  /// It is not copied. To pass calls on to another ForwardingStepper, name that one as a Stepper.
   ForwardingStepper(const ForwardingStepper&) = delete;
   ForwardingStepper& operator=(const ForwardingStepper&) = delete;
   using Stepper::attach;

@@ -26,13 +26,15 @@ struct Tap {
   /// weight), "expert_hidden" and "dense_hidden" (what down is multiplied with), "shared_expert",
   /// "head_input".
   std::string value;
-  /** Where it stands. */ enum class Side : uint8_t { kInput, kOutput };
+  /// The side of the op at which a tap stands.
+  enum class Side : uint8_t { kInput, kOutput };
   Side side = Side::kInput;  ///< before the op or behind it; "…_hidden" stands behind
   bool maximum = false;      ///< keeps the largest magnitude of each column
   bool squares = false;      ///< keeps the sum of squares of each column
-  /// Keeps the sum of x xᵀ: 4 bytes x width², each expert's where `by_expert`.
+  /// Keeps the sum of x xᵀ, which takes 4 * width² bytes, for each expert where `by_expert`.
   bool products = false;
-  /// Sums are kept for each expert, of the tokens that are routed to it. For "experts" alone.
+  /// Keeps the sums of each expert by themselves, over the tokens that are routed to it. For
+  /// "experts" alone.
   bool by_expert = false;
 };
 
@@ -48,7 +50,7 @@ struct TapRows {
   std::span<const int32_t> experts;    ///< [tokens * top_k] of taps at "experts", in slot order
 };
 
-/// Shown the rows of taps while a step runs.
+/// Is shown the rows of taps while a step runs.
 class VITRINE_API TapReader {
  public:
   virtual ~TapReader() = default;

@@ -10,7 +10,7 @@
 
 namespace vitrine {
 
-/// Tensors as Checkpoint::tensors() lists them, each expert's by themselves.
+/// A number of tensors as Checkpoint::tensors() lists them, each expert's by themselves.
 struct TensorCount {
   int64_t tensors = 0;  ///< how many
   uint64_t bytes = 0;   ///< in the files
@@ -19,14 +19,14 @@ struct TensorCount {
 /// Tensors that a model runs without, as its publisher's own code does.
 struct UnneededTensors {
   std::string purpose;  ///< "vision and audio", "drafting", …
-  TensorCount count;    ///< of these
+  TensorCount count;    ///< how many there are
 };
 
 /// All of a checkpoint's tensors, each once.
 struct TensorUse {
-  TensorCount used;                         ///< that the model computes with
-  std::vector<UnneededTensors> not_needed;  ///< by purpose; those that there are
-  TensorCount unused;                       ///< that nothing in the config asks for
+  TensorCount used;                         ///< tensors that the model computes with
+  std::vector<UnneededTensors> not_needed;  ///< tensors that it runs without, by purpose
+  TensorCount unused;                       ///< tensors that nothing in the config asks for
   std::vector<std::string> unused_names;    ///< their names in the files, a fused tensor's once
 };
 

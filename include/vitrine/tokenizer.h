@@ -33,24 +33,24 @@ class VITRINE_API Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Text to ids. With `add_special_tokens` the post-processor's template is applied. Throws
-  /// kInvalidArgument for a text above 256 MiB or one that the file's regex cannot search within
-  /// its limits, kBadFile where the text needs an unknown token that the vocabulary lacks, and
-  /// kCancelled soon after any thread has raised `cancelled` (not owned; null: none).
+  /// Turns text into ids. With `add_special_tokens` the post-processor's template is applied.
+  /// Throws kInvalidArgument for a text above 256 MiB or one that the file's regex cannot search
+  /// within its limits, kBadFile where the text needs an unknown token that the vocabulary lacks,
+  /// and kCancelled soon after any thread has raised `cancelled` (not owned; null: none).
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true,
                               const std::atomic<bool>* cancelled = nullptr) const;
-  /// Ids to text, as PyPI's `tokenizers` decodes them. Throws kInvalidArgument for an id out of
-  /// range.
+  /// Turns ids into text, as PyPI's `tokenizers` decodes them. Throws kInvalidArgument for an id
+  /// out of range.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
-  /// The bytes that one id adds to the output (not necessarily whole characters).
+  /// Returns the bytes that one id adds to the output (not necessarily whole characters).
   std::string token_bytes(int32_t id) const;
-  /// The vocabulary's own spelling of an id ("Ġthe"); empty for an unused id.
+  /// Returns the vocabulary's own spelling of an id ("Ġthe"); empty for an unused id.
   std::string token_text(int32_t id) const;
-  /// The id of a vocabulary entry or added token, -1 where there is none.
+  /// Returns the id of a vocabulary entry or added token, -1 where there is none.
   int32_t token_id(std::string_view token) const;
   /// Returns true for a special token, which decoding may leave out.
   bool is_special(int32_t id) const;
-  /// One more than the largest id.
+  /// Returns one more than the largest id.
   int32_t vocab_size() const;
 
   struct Impl;
@@ -76,9 +76,9 @@ class VITRINE_API StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  /// The text that became certain with this id (may be empty).
+  /// Adds an id, and returns the text that became certain with it (may be empty).
   std::string add(int32_t id);
-  /// What is left: an unfinished character becomes U+FFFD.
+  /// Returns what is left: an unfinished character becomes U+FFFD.
   std::string finish();
 
  private:
@@ -96,13 +96,13 @@ class VITRINE_API StopStrings {
 
   /// Says whether the text may stop before this byte of the piece at hand.
   using MayBegin = std::function<bool(size_t offset)>;
-  /// The text that became certain with this piece (may be empty); nothing once stopped. With
-  /// `may_begin` a string counts only where it begins at a byte of which that is true: so a text
-  /// that has to be whole is cut only where it is.
+  /// Adds a piece, and returns the text that became certain with it (may be empty); nothing once
+  /// stopped. With `may_begin` a string counts only where it begins at a byte of which that is
+  /// true: so a text that has to be whole is cut only where it is.
   std::string add(std::string_view piece, const MayBegin& may_begin = {});
   /// Returns true once the text has ended with one of the strings.
   bool stopped() const { return is_stopped_; }
-  /// What was held back; empty where the text was stopped.
+  /// Returns what was held back; empty where the text was stopped.
   std::string finish();
 
  private:

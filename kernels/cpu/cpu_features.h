@@ -34,7 +34,7 @@ constexpr uint32_t kAvx2Needs = kAvx2 | kFma | kF16c;
 constexpr uint32_t kAvx512Needs =
     kAvx2Needs | kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Vnni;
 
-/// Of every table, the fastest first.
+/// The needs of every table, the fastest first.
 constexpr TableNeeds kTableNeeds[] = {
     {"avx512_amx", kAvx512Needs | kAmxTile | kAmxInt8},
     {"avx512", kAvx512Needs},

@@ -55,8 +55,8 @@ inline constexpr int kAttentionBlock = 64;
 inline constexpr int kKvLanes = 16;
 /// Vocabulary entries whose statistics are gathered together, in order.
 inline constexpr int kHeadBlock = 1024;
-/// Of weights, fetched while a block's statistics are made: a line for 16 logits in the first walk
-/// over them, two in the second.
+/// Bytes of weights that are fetched while a block's statistics are made: a line for 16 logits in
+/// the first walk over them, two in the second.
 inline constexpr int kHeadNextBytes = 3 * kHeadBlock / 16 * 64;
 /// How many of the best tokens the output head reports.
 inline constexpr int kTopTokens = 10;
@@ -120,7 +120,8 @@ struct Weight {
   // calls them packs the tiles that a call reads (src/ops/products.h).
   const void* blocks = nullptr;  // of block_format; where there are row_scales, words or bytes
   BlockFormat block_format = BlockFormat::kQ4_0;
-  // Of kInt4 and kInt8 in words (WordRows) and of kE4M3, whose rows need no packing.
+  // Scales and zero points of kInt4 and kInt8 in words (WordRows) and of kE4M3, whose rows need no
+  // packing.
   const void* row_scales = nullptr;
   const int8_t* row_zero_points = nullptr;
 };
@@ -281,9 +282,9 @@ struct KvKernels {
   /// holds: such positions enter no lane, no maximum and no scale. head_dim: at most kMaxHeadDim.
   void (*attend)(const KvView& kv, const AttentionSpan& span) = nullptr;
 
-  /// The same of latent attention: a position's key [head_dim], of which the first value_dim
-  /// elements are its value. One kv head, no windows and no sinks; `out` has value_dim elements a
-  /// head. Null: this codec has none.
+  /// Write and attend for latent attention: a position's key is [head_dim], of which the first
+  /// value_dim elements are its value. There is one kv head, no window and no sink; `out` has
+  /// value_dim elements a head. Null: this codec has no latent attention.
   void (*write_latent)(const KvView& kv, int32_t block, int32_t offset, const float* key) = nullptr;
   void (*attend_latent)(const KvView& kv, const AttentionSpan& span) = nullptr;
 };
@@ -342,15 +343,15 @@ struct CpuKernels {
   /// stored numbers mean (the product with the scale rounded, then the sum with a minimum).
   void (*embed_row)(const Weight& table, int64_t row, float multiplier, float* out);
 
-  /// The same of rows in one piece: out[i] = (scale * number) * factors[i], each product rounded,
-  /// so the bits of embed_row and multiply. out and factors: [cols].
+  /// One row of a matrix whose rows stand in one piece: out[i] = (scale * number) * factors[i],
+  /// each product rounded, which gives the bits of embed_row and multiply. out and factors: [cols].
   void (*widen_row)(const RowMajor& matrix, int64_t row, const float* factors, float* out);
 
   /// Rotary embedding of one head vector, halves layout (x[i], x[i + n/2]); in place.
   /// cos, sin: [n / 2]. out[i] = x[i]*cos - x[i+n/2]*sin; out[i+n/2] = x[i+n/2]*cos + x[i]*sin.
   void (*rope)(float* x, const float* cos, const float* sin, int32_t n);
 
-  /// Of keys and values, by codec.
+  /// The kernels of keys and values, by codec.
   std::span<const NamedKvKernels> kv;
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
@@ -472,7 +473,7 @@ int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin,
 
 /// Bytes of one row of kInt4 or kInt8 in words, or of kE4M3.
 int64_t quantized_row_bytes(WeightFormat format, int64_t cols);
-/// The same of kInt4 or kInt8 in words; `rows` begins at row `row_begin`. Returns the first row
+/// Packs rows of kInt4 or kInt8 in words; `rows` begins at row `row_begin`. Returns the first row
 /// with a scale that is not finite, or -1.
 int64_t pack_words(const Weight& weight, int64_t row_begin, int64_t row_end, const WordRows& rows,
                    void* data, void* scales, void* offsets);
@@ -481,7 +482,7 @@ bool has_nan(const void* bytes, size_t count);
 
 /// Bytes of a row as its file has it (Weight::blocks), without what stands beside it.
 int64_t stored_row_bytes(const Weight& weight);
-/// Of the whole matrix, with scales and zero points.
+/// Bytes of the whole matrix, with scales and zero points.
 size_t stored_bytes(const Weight& weight);
 
 /// How the rows of a packed matrix stand in one piece (its pointer null). No zero points and no
@@ -490,7 +491,8 @@ RowMajor row_major(const Weight& weight);
 /// Writes all rows of it to `to`, of weight.rows * stride bytes.
 void make_row_major(const Weight& weight, void* to);
 
-/// The same as pack_quantized for offsets [rows, group_count], which `format` must hold exactly.
+/// Packs offsets [rows, group_count] as pack_quantized does scales; `format` must hold them
+/// exactly.
 void pack_offsets(OffsetFormat format, int32_t group_size, int64_t rows, int64_t cols,
                   int64_t row_begin, int64_t row_end, const float* offsets, void* packed);
 

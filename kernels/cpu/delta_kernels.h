@@ -18,7 +18,7 @@ struct DeltaSpan {
   int32_t key_dim = 0;
   int32_t columns = 0;  // 1 … kDeltaColumns: those of value and out
   int32_t tokens = 0;
-  // Of the first token; strides are floats from token to token.
+  // Pointers are to the first token's numbers; strides are floats from token to token.
   const float* query = nullptr;  // [key_dim]
   const float* key = nullptr;    // [key_dim]
   const float* value = nullptr;  // [columns]

@@ -21,10 +21,10 @@ inline constexpr float kExpC4 = 0x1.5558f2p-5f;
 inline constexpr float kExpC5 = 0x1.123a2p-7f;
 inline constexpr float kExpC6 = 0x1.6a23cep-10f;
 
-// Of the output head's statistics, kExpStatisticsLow <= x <= 0: x * log2(e) = n + j / 8 + f with
-// |f| <= 1 / 16, exp(x) = 2^n * kExp2Table[j] * (1 + f * (d1 + f * (d2 + d3 * f))). Minimax fit of
-// 2^f, relative error 2.7e-8 before rounding. Every x below counts as 0. Eight powers are one
-// permutation of AVX2.
+// The output head's statistics take exp(x) of kExpStatisticsLow <= x <= 0: x * log2(e) = n + j / 8
+// + f with |f| <= 1 / 16, exp(x) = 2^n * kExp2Table[j] * (1 + f * (d1 + f * (d2 + d3 * f))).
+// Minimax fit of 2^f, relative error 2.7e-8 before rounding. Every x below counts as 0. Eight
+// powers are one permutation of AVX2.
 inline constexpr float kExpStatisticsLow = -87.0f;
 inline constexpr float kRoundMagic8 = 0x1.8p+20f;  // adding it rounds half to even at 1 / 8
 inline constexpr float kExp2D1 = 0x1.62e432p-1f;
@@ -33,8 +33,8 @@ inline constexpr float kExp2D3 = 0x1.c6a002p-5f;
 inline constexpr float kExp2Table[8] = {0x1.000000p+0f, 0x1.172b84p+0f, 0x1.306fe0p+0f,
                                         0x1.4bfdaep+0f, 0x1.6a09e6p+0f, 0x1.8ace54p+0f,
                                         0x1.ae89fap+0f, 0x1.d5818ep+0f};
-/// Of the sum's bits b = kRoundMagic8 + x * log2(e), the low three are j and what is above them is
-/// n: kExp2Words[j] + (b << 20) are the bits of 2^n * kExp2Table[j].
+/// The bits b of the sum kRoundMagic8 + x * log2(e) hold j in the low three and n above these:
+/// kExp2Words[j] + (b << 20) are the bits of 2^n * kExp2Table[j].
 struct Exp2Words {
   uint32_t at[8];
 };

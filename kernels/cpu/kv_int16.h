@@ -86,7 +86,8 @@ struct Int16Scale {
   float scale;
 };
 
-/// Of a row whose largest magnitude is given; has_nan: besides, one of its elements is NaN.
+/// The scale of a row whose largest magnitude is given; `has_nan`: besides, one of its elements is
+/// NaN.
 __attribute__((always_inline)) inline Int16Scale int16_scale(float magnitude, bool has_nan,
                                                              int32_t largest) {
   const auto limit = static_cast<float>(largest);
@@ -118,8 +119,8 @@ inline float quantize_int16(const float* x, int32_t n, int16_t* numbers) {
   return scale.scale;
 }
 
-/// Of a block's weights, each already times its value's scale. One that is not finite makes
-/// everything NaN.
+/// The scale of a block's weights, each already times its value's scale. One that is not finite
+/// makes everything NaN.
 __attribute__((always_inline)) inline Int16Scale weight_scale(float largest, bool all_finite) {
   return int16_scale(largest, !all_finite, kLargestValueWeight);
 }

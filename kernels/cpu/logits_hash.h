@@ -76,7 +76,7 @@ static inline uint64_t hash_whole_block(const float* logits) {
   return hash_of_sums(low, high);
 }
 
-/// Of the bits of `count` logits, at most kHeadBlock; what is missing counts as words of zeros.
+/// Hashes the bits of `count` logits, at most kHeadBlock; what is missing counts as words of zeros.
 static inline uint64_t hash_logits(const float* logits, int64_t count) {
   if (count == kHeadBlock) return hash_whole_block(logits);
   alignas(64) float filled[kHeadBlock];

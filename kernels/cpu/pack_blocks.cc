@@ -17,7 +17,7 @@ struct Block {
   uint16_t min = 0;         // float16
   uint8_t scales[16] = {};  // of kQ2K the minimums too
   uint8_t minimums[8] = {};
-  // Of formats that become int8 with a float32 for every 32 columns.
+  // Scales of formats that become int8 with a float32 for every 32 columns.
   float wide_scales[8] = {};
   float wide_minimums[8] = {};
 };
@@ -71,7 +71,7 @@ void read_nibbles(const uint8_t* bytes, int half, uint8_t* numbers) {
   }
 }
 
-/// The same with a fifth bit each, of 32 columns.
+/// Reads nibbles with a fifth bit each, of 32 columns.
 void read_five_bits(const uint8_t* high, const uint8_t* low, int added, uint8_t* numbers) {
   read_nibbles(low, 16, numbers);
   for (int i = 0; i < 32; ++i) {

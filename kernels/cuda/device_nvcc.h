@@ -15,7 +15,7 @@
 #define VITRINE_KERNEL(...) static __global__ __launch_bounds__(__VA_ARGS__)
 /// Before a function that kernels call.
 #define VITRINE_DEVICE static __device__ __forceinline__
-/// The same of a member.
+/// Before a member function that kernels call.
 #define VITRINE_DEVICE_METHOD __device__ __forceinline__
 
 namespace vitrine::kernels::cuda {
@@ -47,7 +47,7 @@ struct alignas(16) Words4 {
 /// 16 bytes at a 16-byte aligned address (shared or global).
 VITRINE_DEVICE Words4 load16(const void* from) { return *static_cast<const Words4*>(from); }
 VITRINE_DEVICE void store16(void* to, Words4 words) { *static_cast<Words4*>(to) = words; }
-/// The same of global memory that no thread of the grid writes and that is read once: weights.
+/// 16 bytes of global memory that no thread of the grid writes and that is read once: weights.
 VITRINE_DEVICE Words4 load16_once(const void* from) {
   Words4 words;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -104,7 +104,7 @@ VITRINE_DEVICE uint32_t ballot(bool predicate) { return __ballot_sync(0xffffffff
 
 /// Bit i: lane i's value is this lane's.
 VITRINE_DEVICE uint32_t match(int32_t value) { return __match_any_sync(0xffffffffu, value); }
-/// Of all lanes.
+/// Reductions give every lane the result over all lanes.
 VITRINE_DEVICE uint32_t reduce_max(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
 VITRINE_DEVICE uint32_t reduce_min(uint32_t value) { return __reduce_min_sync(0xffffffffu, value); }
 VITRINE_DEVICE uint32_t reduce_add(uint32_t value) { return __reduce_add_sync(0xffffffffu, value); }
@@ -137,7 +137,7 @@ VITRINE_DEVICE void mma_bf16_m16n8k16(float (&d)[4], const uint32_t (&a)[4], con
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
         "f"(c[2]), "f"(c[3]));
 }
-/// The same of float16.
+/// The product of tiles in float16.
 VITRINE_DEVICE void mma_f16_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                                      const float (&c)[4]) {
   asm volatile(
@@ -250,7 +250,8 @@ Status launch(void (*kernel)(Parameters...), Dim3 grid, int threads, size_t shar
   constexpr size_t kAlwaysThere = 48 * 1024;  // more has to be asked for
   cudaError_t error = cudaSuccess;
   if (shared_bytes > kAlwaysThere) {
-    // The same for every launch of it: another thread may be about to start it with more.
+    // Every launch of the kernel asks for the most: another thread may be about to start it with
+    // more.
     error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
   }

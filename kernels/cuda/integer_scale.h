@@ -15,7 +15,8 @@ struct IntegerScale {
   float scale;
 };
 
-/// Of a row whose largest magnitude is given; has_nan: besides, one of its elements is NaN.
+/// The scale of a row whose largest magnitude is given; `has_nan`: besides, one of its elements is
+/// NaN.
 VITRINE_DEVICE IntegerScale integer_scale(float magnitude, bool has_nan, int32_t largest) {
   const auto limit = static_cast<float>(largest);
   if (has_nan) return {0.0f, bits_float(0x7fc00000u)};
@@ -30,7 +31,7 @@ VITRINE_DEVICE int32_t number_of(float x, float factor) {
   return static_cast<int32_t>((x * factor + kRoundMagic) - kRoundMagic);
 }
 
-/// Of a key, value or query of n elements; a warp, all lanes get it.
+/// The scale of a key, value or query of n elements. A whole warp calls it, and all lanes get it.
 VITRINE_DEVICE IntegerScale scale_of_row(const float* x, int32_t n) {
   float magnitude = 0.0f;
   int32_t has_nan = 0;

@@ -27,7 +27,7 @@ VITRINE_DEVICE float sum_of_squares(const float* shared_x, int64_t n) {
   return add_lanes(lane);
 }
 
-/// The same of a row in global memory: kAhead loads of a lane are under way at once.
+/// The sum of squares of a row in global memory: kAhead loads of a lane are under way at once.
 VITRINE_DEVICE float sum_of_squares_far(const float* row, int64_t n) {
   constexpr int kAhead = 32;
   float lane = 0.0f;

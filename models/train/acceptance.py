@@ -29,7 +29,7 @@ def measure(arguments, heads, temperature):
 
 
 def by_step(histogram):
-    """Of passes in which all guesses before were right, the share in which this one was, too."""
+    """The share of right guesses at each step, among passes in which all before it were right."""
     reached = [sum(histogram[step:]) for step in range(len(histogram))]
     return [after / before if before else 0.0 for before, after in zip(reached, reached[1:])]
 

@@ -20,7 +20,7 @@ class Medusa(nn.Module):
             parameter.requires_grad_(False)
 
     def forward(self, batch, steps):
-        """Of each head, as Eagle.forward: row p of head h is of the token at p + 2 + h."""
+        """Yields each head's logits as Eagle.forward does: row p of head h is of the token p + 2 + h."""
         rows = batch["ids"].shape[1] - 1 - steps
         states = self.model_norm(batch["features"][:, :rows].float())
         for block, head in zip(self.blocks, self.heads):

@@ -40,7 +40,7 @@ def make_heads(target, arguments, vocabulary):
 
 
 def losses(heads, batch, steps):
-    """Of each step the cross entropy with the model's own probabilities, and how often both have
+    """Yields each step's cross entropy with the model's own probabilities, and how often both have
     the same first choice."""
     rows = batch["ids"].shape[1] - 1 - steps
     for step, logits in enumerate(heads(batch, steps)):

@@ -4,7 +4,7 @@ and on the reference path (none, naive, deferred)."""
 
 import json
 
-# Of the whole table, and the least that a shorter one is made of.
+# What the whole table is made of, and the least that a shorter one is made of.
 TRIALS, TOKENS, LEAST_TOKENS = 5, 1000, 50
 SLICES, LEAST_SLICES = 200, 20
 SLICE_TOKENS, LEAST_SLICE_TOKENS = 50, 5

@@ -13,9 +13,9 @@ namespace vitrine::audit {
 /// Functions that report an impossible event throw kBadFile and change nothing.
 class Account {
  public:
-  /// The sequence's positions so far; -1 where it is not known (or was released).
+  /// Returns the sequence's positions so far; -1 where it is not known (or was released).
   int64_t length(uint64_t sequence) const;
-  /// `count` records at the sequence's next positions.
+  /// Counts `count` records at the sequence's next positions, which begin with `first`.
   void capture(uint64_t sequence, int64_t first, int64_t count);
   void apply(const VtrEvent& event);
   const VtrAccount& totals() const { return totals_; }

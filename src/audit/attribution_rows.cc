@@ -21,7 +21,8 @@ size_t AttributionRows::row_bytes() const {
 }
 
 void AttributionRows::write(const TokenRecord& record, uint8_t* to) const {
-  // Zeros where there is none. Not a question of has_prediction: that column may be left out.
+  // The row stays zeros where there is no attribution. That is no question of has_prediction, whose
+  // column may be left out.
   const AttributionRecord& alone = record.prediction.attribution;
   const std::vector<AttributionRecord>& all = record.prediction.federation.attributions;
   if (num_terms_.empty()) {

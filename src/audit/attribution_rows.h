@@ -11,11 +11,12 @@ namespace vitrine::audit {
 class AttributionRows {
  public:
   explicit AttributionRows(const VtrHeader& header);
-  /// 0 where nothing is attributed.
+  /// Returns the bytes of a row; 0 where nothing is attributed.
   size_t row_bytes() const;
-  /// Zeros where the record has no such terms.
+  /// Writes the record's row; zeros where the record has no such terms.
   void write(const TokenRecord& record, uint8_t* to) const;
-  /// Throws kBadFile for a flag or a runner-up that is none. The record's routing was read before.
+  /// Reads a row into the record, whose routing has been read before. Throws kBadFile for a flag or
+  /// a runner-up that is none.
   void read(const uint8_t* from, TokenRecord& record) const;
 
  private:

@@ -50,7 +50,7 @@ struct AuditStream::Impl : audit::LogThread {
         send_message(std::move(stream_send)),
         spill("."),
         sink(*this, ring_, spill, options.when_behind, has_ended_) {
-    // Before there is a thread, which an exception would leave running.
+    // This is checked before there is a thread, which an exception would leave running.
     if (!send_message) {
       throw Error(ErrorKind::kInvalidArgument,
                   "an audit stream has no function that sends; expected one");

@@ -9,25 +9,26 @@
 namespace vitrine::audit {
 
 using DataKey = std::array<uint8_t, 32>;
-/// One for each encrypted group (of those that a reader can open).
+/// The keys of encrypted groups, or of those among them that a reader can open.
 using DataKeys = std::map<GroupId, DataKey>;
 
 /// Draws a key for each group that is encrypted: all but those that say which positions there are.
 DataKeys make_data_keys(const std::vector<GroupSpec>& groups);
 
-/// Throws kInvalidArgument for a group that nobody could read, a name that is no group's and a key
-/// that is no point of the curve.
+/// Seals the keys for each recipient. Throws kInvalidArgument for a group that nobody could read, a
+/// name that is no group's and a key that is no point of the curve.
 std::vector<VtrSealedKeys> seal_data_keys(const DataKeys& keys,
                                           const std::vector<VtrRecipient>& recipients);
 
-/// The keys that `reader` holds of this log; none where it is not encrypted. Throws
+/// Returns the keys of this log that `reader` can open; none where the log is not encrypted. Throws
 /// kInvalidArgument where it is no recipient, kBadFile for a box that it cannot open.
 DataKeys open_data_keys(const VtrHeader& header, const std::optional<SealKey>& reader);
 
-/// A block that holds `encoding` and the bytes: nonce and XChaCha20-Poly1305 ciphertext.
+/// Appends a block to `out` that holds `encoding` and the bytes `first` and `second`: a nonce and
+/// XChaCha20-Poly1305 ciphertext.
 void encrypt_block(const DataKey& key, Encoding encoding, ByteSpan first, ByteSpan second,
                    Bytes& out);
-/// The encoding's byte, then the bytes. Throws kBadFile.
+/// Returns what a block holds: the encoding's byte, then the bytes. Throws kBadFile.
 Bytes decrypt_block(const DataKey& key, ByteSpan block);
 
 }  // namespace vitrine::audit

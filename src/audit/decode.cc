@@ -182,7 +182,8 @@ void decode_terms(std::span<const AuditLayout::Term> terms, int32_t word, Words 
   to.runner_up_rounding = static_cast<float>(double{to.runner_up_logit} - runner_up_sum);
 }
 
-/// Of the row: one model's in the prediction, or each specialist's beside its share.
+/// Decodes the row's attribution: one model's into the prediction, or each specialist's beside its
+/// share.
 void decode_attribution(const AuditLayout& layout, Words words, TokenRecord& token) {
   PredictionRecord& prediction = token.prediction;
   const bool is_attributed = layout.row_words > 0 && !layout.terms.empty();

@@ -22,7 +22,7 @@ std::string to_base64(ByteSpan bytes) {
   return text;
 }
 
-/// Either alphabet, as the specification asks.
+/// Decodes base64 in either alphabet, as the specification asks.
 std::optional<Bytes> from_base64(std::string_view text) {
   for (const int variant : {sodium_base64_VARIANT_ORIGINAL, sodium_base64_VARIANT_URLSAFE}) {
     Bytes bytes(text.size() / 4 * 3 + 3);

@@ -12,11 +12,11 @@
 
 namespace vitrine::audit {
 
-/// What a signature is over: type and payload with their lengths, so that neither can be taken for
-/// the other.
+/// Returns what a signature is over: type and payload with their lengths, so that neither can be
+/// taken for the other.
 std::string pre_authentication_encoding(std::string_view payload_type, std::string_view payload);
 
-/// The envelope with one Ed25519 signature, whose `keyid` is the public key in hexadecimal.
+/// Returns the envelope with one Ed25519 signature, whose `keyid` is the public key in hexadecimal.
 std::string seal_envelope(std::string_view payload_type, std::string_view payload,
                           const SealKey& key);
 
@@ -24,11 +24,12 @@ struct Envelope {
   std::string payload_type, payload;  // decoded
   std::vector<Bytes> signatures;
 
-  /// True where one of the signatures is by this key. The `keyid` says nothing that is signed.
+  /// Returns true where one of the signatures is by this key. The `keyid` does not count, since it
+  /// is not signed.
   bool is_signed_by(const PublicKey& key) const;
 };
 
-/// Throws kBadFile (naming `file` and the field) for what is no envelope.
+/// Parses an envelope. Throws kBadFile (naming `file` and the field) for what is no envelope.
 Envelope parse_envelope(std::string_view text, const std::string& file);
 
 }  // namespace vitrine::audit

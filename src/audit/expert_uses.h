@@ -14,18 +14,19 @@ struct ExpertUses {
   std::vector<std::vector<uint64_t>> by_layer;  // [layer][expert]
 };
 
-/// Counts tokens and hands the counts over in lots. A lot is of `least` tokens or more: what a page
-/// counted goes to a later one until there are enough, and one whole lot is held back, so that the
-/// last tokens of a run are told with it. Not thread-safe.
+/// Counts uses and hands the counts over in lots, each over `least` tokens or more. What was
+/// counted for a page goes to a later page until there are enough tokens. One whole lot is held
+/// back, so that the last tokens of a run, which may be few, are told with it. Not thread-safe.
 class UseCounter {
  public:
   UseCounter(const std::vector<AuditLayout::Layer>& layers, int32_t least);
   void add(const TokenRecord& record);
-  /// What the next page tells.
+  /// Returns the counts that the next page tells.
   const ExpertUses& due() const { return due_; }
-  /// The page stands in the log.
+  /// Forgets due() when the page with it stands in the log.
   void clear_due() { clear(due_); }
-  /// No token follows. Of a run of fewer than `least` tokens nothing is told, unless `even_few`.
+  /// Ends the run: no token follows. Nothing is told of a run of fewer than `least` tokens, unless
+  /// `even_few`.
   void finish(bool even_few);
 
  private:

@@ -18,7 +18,7 @@ constexpr uint64_t kMaxCount = std::numeric_limits<int64_t>::max();
 
 uint64_t count_of(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(value, 0)); }
 
-/// As much as a log keeps, up to a whole character.
+/// Returns as much of a text as a log keeps, up to a whole character.
 std::string_view kept(std::string_view text) {
   if (text.size() <= kMaxFailureText) return text;
   size_t end = kMaxFailureText;

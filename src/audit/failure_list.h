@@ -12,15 +12,15 @@ namespace vitrine::audit {
 
 inline constexpr size_t kMaxPageFailures = 256;
 
-/// Texts are cut at 1,024 bytes, readings at eight.
+/// Appends the column of these failures to `out`. Texts are cut at 1,024 bytes, readings at eight.
 void encode_failures(std::span<const ConstraintFailure> failures, Bytes& out);
 std::vector<ConstraintFailure> parse_failures(ByteSpan bytes);
 
-/// Whether one of them belongs to a row that is hidden.
+/// Returns true where one of the failures belongs to a row that is hidden.
 bool touches(std::span<const ConstraintFailure> failures,
              const std::function<bool(uint64_t, int64_t)>& hides);
 
-/// `"constraint_failures":[…],` and a line feed; nothing where there is none.
+/// Appends `"constraint_failures":[…],` and a line feed; nothing where there are none.
 void append_failures(JsonBuffer& out, const std::vector<ConstraintFailure>& failures);
 
 }  // namespace vitrine::audit

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxName = 256;
 constexpr size_t kNumbersEach = 3, kNumbersOfJoint = 3;
 
-// One NaN, so that there is one encoding.
+// There is one NaN alone, so that there is one encoding.
 uint8_t* put_double(uint8_t* to, double value) {
   if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();
   std::memcpy(to, &value, sizeof(value));

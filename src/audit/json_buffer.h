@@ -34,13 +34,14 @@ class JsonBuffer {
   void integer(uint64_t value) { number(value); }
   void integer(int32_t value) { number(value); }
 
-  /// The shortest digits that give the same float back, always with a point or an exponent, so that
-  /// readers keep it a float (and -0.0 its sign); null for NaN and the infinities.
+  /// Appends the shortest digits that give the same float back, always with a point or an exponent,
+  /// so that readers keep it a float (and -0.0 its sign); null for NaN and the infinities.
   void real(float value);
   void real(double value);
-  /// A quoted string; bytes that are not UTF-8 become U+FFFD as in Python's errors="replace".
+  /// Appends a quoted string; bytes that are not UTF-8 become U+FFFD as in Python's
+  /// errors="replace".
   void string(std::string_view text);
-  /// An option's value: a number where the text is a finite decimal number, else a string.
+  /// Appends an option's value: a number where the text is a finite decimal number, else a string.
   void number_or_string(std::string_view text);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kRingBytes = size_t{1} << 20;  // small enough to stay in a core's cache
 constexpr size_t kFlushBytes = size_t{1} << 18;
 
-/// The path, where its extension is one that a log can be written for.
+/// Returns the path, where its extension is one that a log can be written for.
 const std::string& check_extension(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension != ".json") {
@@ -30,7 +30,8 @@ const std::string& check_extension(const std::string& path) {
 }  // namespace
 
 struct JsonLog::Impl : audit::LogThread {
-  /// Hands every record to the ring, and of events the forks: the others show in the records.
+  /// Hands every record to the ring, and those events that are forks: the others show in the
+  /// records.
   class Sink : public AuditSink {
    public:
     explicit Sink(Impl& log) : log_(log) {}

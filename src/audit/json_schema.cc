@@ -44,7 +44,8 @@ void append_token(JsonBuffer& out, int32_t token, PieceCache& pieces) {
   if (!pieces.empty()) out.raw(pieces.fields(token));
 }
 
-/// A key with its colon, and `append` of each value behind a comma but for the first.
+/// Appends a key with its colon, and then the values by `append`, with a comma before all but the
+/// first.
 template <typename Values, typename Append>
 void list_field(JsonBuffer& out, std::string_view key_and_colon, const Values& values,
                 const Append& append) {

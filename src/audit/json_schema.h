@@ -13,14 +13,14 @@
 
 namespace vitrine::audit {
 
-/// What a log says of a token's text, each made once.
+/// What a log says of tokens' texts; it is made once for each token.
 class PieceCache {
  public:
   explicit PieceCache(std::function<TokenPiece(int32_t)> token_text)
       : token_text_(std::move(token_text)) {}
   bool empty() const { return !token_text_; }
-  /// The keys `text`, `bytes` and `piece`, as far as they are known, with their values and a comma
-  /// before each; valid until the next call.
+  /// Returns the keys `text`, `bytes` and `piece`, as far as they are known, with their values and
+  /// a comma before each; valid until the next call.
   std::string_view fields(int32_t token);
 
  private:
@@ -41,14 +41,14 @@ struct LogCounts {
 struct LogFork {
   uint64_t record = 0;  ///< how many records stand before it
   uint64_t sequence = 0, source = 0;
-  int64_t length = 0;  ///< positions that they share
+  int64_t length = 0;  ///< positions that the two share
 };
 
-/// `is_rounded`: the values come from a `.vtr` log of level standard.
+/// Appends the log's head. `is_rounded`: the values come from a `.vtr` log of level standard.
 void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start,
                  const AuditLayout& layout, const std::string& trace_id, bool is_rounded);
-/// One record on a line of its own. `is_first` leaves out the comma before it; `is_redacted`: some
-/// of it was left out of the log, or is encrypted.
+/// Appends a record on a line of its own. `is_first` leaves out the comma before it; `is_redacted`:
+/// some of the record was left out of the log, or is encrypted.
 void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first,
                    bool is_redacted);
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,

@@ -7,8 +7,8 @@
 
 namespace vitrine::audit {
 
-/// The file that a path leads to, its links followed, be it there or not. A path that is no link
-/// stays as it is.
+/// Returns the file that a path leads to, its links followed, whether it is there or not. A path
+/// that is no link stays as it is.
 std::string behind_links(const std::string& path);
 
 /// Throws kIo: "audit log '<path>': <what>".
@@ -25,21 +25,21 @@ class LogFile {
   explicit LogFile(const std::string& path, bool overwrite = true);
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
-  /// discard().
+  /// Calls discard().
   ~LogFile();
 
   void write(std::string_view text);
-  /// Everything is on the disk when this returns; nothing can be written after it.
+  /// Brings everything to the disk and closes the file: nothing can be written afterwards.
   void sync_and_close();
-  /// The temporary takes the target's name; after sync_and_close(), or before append() where the
+  /// Gives the temporary the target's name, after sync_and_close(), or before append() where the
   /// file grows under its name.
   void publish();
-  /// Writes all of `bytes` at the end or nothing; then false, and `problem` is a line that says
-  /// why.
+  /// Writes all of `bytes` at the end, or nothing: then it returns false, and `problem` is a line
+  /// that says why.
   bool append(std::string_view bytes, std::string& problem);
-  /// fsync. False as append().
+  /// Brings what was appended to the disk (fsync). Returns false as append() does.
   bool sync(std::string& problem);
-  /// The folder of the target.
+  /// Returns the folder of the target.
   std::string folder() const;
   /// Removes the temporary, if there is one.
   void discard() noexcept;

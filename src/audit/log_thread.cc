@@ -123,7 +123,7 @@ void LogThread::run() {
       };
   auto sleep = kShortestSleep;
   while (true) {
-    // Read before draining: what was committed before the stop is then seen by this drain.
+    // This is read before draining: what was committed before the stop is then seen by this drain.
     const bool is_last_round = is_stopping_.load(std::memory_order_acquire);
     drained_bytes = 0;
     Told told = new_told();  // before its records are drained

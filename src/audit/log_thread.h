@@ -35,46 +35,46 @@ class LogThread {
 
   // ---- The step's thread ----------------------------------------------------------------------
 
-  /// AuditSink::open(): one layout a log. The first time returns when begin() has, and throws what
-  /// that threw.
+  /// Does what AuditSink::open() has to; a log has one layout. The first call returns when begin()
+  /// has returned, and throws what that threw.
   void open(const AuditLayout& layout, size_t max_record_bytes);
-  /// Drains, then close(reason). Once.
+  /// Drains, then calls close(reason). Call it once.
   void stop(std::optional<std::string> reason);
-  /// AuditSink::on_failure(): beside the ring, in no order with it.
+  /// Takes what AuditSink::on_failure() is told: beside the ring, in no order with its records.
   void add_failure(const ConstraintFailure& failure);
-  /// AuditSink::on_drafts(), the same way.
+  /// Takes what AuditSink::on_drafts() is told, in the same way.
   void add_drafts(const DraftedPass& drafts);
-  /// Before the first record is reserved.
+  /// Called before the first record is reserved.
   virtual void before_first() {}
   bool is_running() const { return thread_.joinable(); }
   bool was_opened() const { return is_open_; }
-  /// Where a record comes after the end.
+  /// Throws the error for a record that comes after the end.
   [[noreturn]] void throw_ended() const;
-  /// What went wrong, after stop().
+  /// Returns, after stop(), what went wrong; null: nothing.
   const std::exception_ptr& failure() const { return failure_; }
 
  protected:
   void start();
 
-  // The step's thread, in the first open(), after the ring's.
+  // Called by the step's thread in the first open(), after the ring's own.
   virtual void prepare(const AuditLayout& layout, size_t max_record_bytes) = 0;
 
   // ---- The log's thread; what a hook throws is kept in failure(), and no other is called after it
 
   virtual void begin() = 0;
-  /// A record, or an event's frame.
+  /// Takes a record, or an event's frame.
   virtual void take(std::span<const std::byte> record) = 0;
-  /// A record that was not taken whole, because of this failure or an earlier one.
+  /// Called for a record that was not taken whole, because of this failure or an earlier one.
   virtual void skip(std::span<const std::byte> record) { (void)record; }
-  /// What on_failure() was told, behind the records that were there by then.
+  /// Takes what on_failure() was told, behind the records that were there by then.
   virtual void take_failure(ConstraintFailure failure) = 0;
-  /// What on_drafts() was told, the same way.
+  /// Takes what on_drafts() was told, in the same way.
   virtual void take_drafts(DraftedPass drafts) = 0;
-  /// After each look into the ring.
+  /// Called after each look into the ring.
   virtual void look_around() {}
-  /// No reason: the log was destroyed without finish().
+  /// Ends the log. No reason: the log was destroyed without finish().
   virtual void close(const std::optional<std::string>& reason) = 0;
-  /// A hook threw.
+  /// Called when a hook threw.
   virtual void fail() {}
   /// Runs `action` unless the log has failed; what it throws is kept.
   template <typename Action>
@@ -98,7 +98,7 @@ class LogThread {
 
  private:
   void run();
-  /// What was told beside the ring.
+  /// Failures and guesses that were told beside the ring.
   struct Told {
     std::vector<ConstraintFailure> failures;
     std::vector<DraftedPass> drafts;

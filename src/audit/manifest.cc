@@ -65,7 +65,7 @@ class InputFile {
   const int descriptor_;
 };
 
-/// What changes where a file does.
+/// Returns what changes when a file changes.
 auto file_state(const std::string& path) {
   struct stat status {};
   ::stat(path.c_str(), &status);
@@ -144,8 +144,8 @@ struct Disagreement {
   std::string field, found, expected;
 };
 
-/// The first field of `expected` that `found` has not, or has otherwise. More fields are ignored:
-/// a later version may add some.
+/// Returns the first field of `expected` that `found` lacks or has otherwise. Further fields are
+/// ignored: a later version may add some.
 std::optional<Disagreement> find_disagreement(const nlohmann::json& expected,
                                               const nlohmann::json& found,
                                               const std::string& field) {

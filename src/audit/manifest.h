@@ -15,19 +15,20 @@ inline constexpr char kStatementType[] = "https://in-toto.io/Statement/v1";
 inline constexpr char kPredicateType[] =
     "urn:uuid:a17a9467-eb9e-4578-ba74-2f472d112b2e#vitrine-run-v1";
 
-/// Hexadecimal, of a whole file.
+/// Hashes of a whole file, in hexadecimal.
 struct FileDigests {
   std::string sha256, blake2b;  // BLAKE2b with 64 bytes, as b2sum prints it
 };
-/// Throws kIo.
+/// Hashes a file. Throws kIo.
 FileDigests digest_file(const std::string& path);
 
-/// The statement, without spaces. Throws kBadFile where a file's hash in the head is no SHA-256.
+/// Returns the statement, without spaces. Throws kBadFile where a file's hash in the head is no
+/// SHA-256.
 std::string statement_text(const std::string& log_path, const FileDigests& digests,
                            const VtrReport& log);
 
-/// Where another log takes this one's name its manifest goes. What cannot be removed stays; it
-/// won't fit the log, and verification says so.
+/// Removes a log's manifest, where another log takes the name. What cannot be removed stays; it
+/// won't fit the new log, and verification says so.
 void remove_manifest(const std::string& log_path) noexcept;
 
 }  // namespace vitrine::audit

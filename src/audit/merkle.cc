@@ -17,7 +17,7 @@ SaltKey derive_salt_key(const std::array<uint8_t, 32>& page_secret, uint8_t grou
   return key;
 }
 
-// Many: what a node's tag and padding add is shared by its children.
+// A node has many children, which share what its tag and padding add.
 constexpr size_t kArity = 16;
 
 Digest merkle_root(Bytes& leaves) {
@@ -26,7 +26,8 @@ Digest merkle_root(Bytes& leaves) {
   if (count == 0) return hash(kNodePurpose, {});
   while (count > 1) {
     const size_t full = count / kArity;
-    // In place: nodes are written behind the children that are read next, never before them.
+    // Nodes are written in place, over children that were read before, and never over those that
+    // are read next.
     hash_rows(kNodePurpose, nullptr, leaves.data(), kNodeBytes, full, leaves.data());
     const size_t rest = count % kArity;
     if (rest > 0) {

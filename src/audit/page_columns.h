@@ -16,7 +16,7 @@ struct GroupRows {
 
 /// What becomes of a group on its way into a page.
 struct Treatment {
-  const std::vector<bool>* visible = nullptr;  // [rows]: those that may be written; null: all
+  const std::vector<bool>* visible = nullptr;  // [rows]: the rows that may be written; null: all
   const DataKey* data_key = nullptr;           // null: not encrypted
 };
 
@@ -41,18 +41,18 @@ class ColumnSealer {
 
 /// A group read back and checked against its seal.
 struct OpenGroup {
-  Encoding encoding = Encoding::kLeftOut;  // as it stands
-  bool is_decrypted = false;               // kEncrypted, and there was a key
-  SaltKey key{};                           // where the group stands there whole
-  GroupRows rows;                          // hidden rows: zeros (kRows) or nothing
+  Encoding encoding = Encoding::kLeftOut;  // as the group stands in the page
+  bool is_decrypted = false;               // it is kEncrypted, and there was a key
+  SaltKey key{};                           // valid where the whole group stands there
+  GroupRows rows;                          // hidden rows are zeros (kRows) or empty
   std::vector<bool> visible;               // [rows]; empty: all
-  Bytes salts;                             // of the leaves (of hidden rows: zeros)
+  Bytes salts;                             // of the leaves; those of hidden rows are zeros
   Bytes leaves;                            // [rows] digests
   bool is_closed() const { return encoding == Encoding::kEncrypted && !is_decrypted; }
   bool is_readable() const { return encoding != Encoding::kLeftOut && !is_closed(); }
-  /// True where rows were left out, some or all.
+  /// Returns true where rows were left out, some or all.
   bool is_redacted() const { return !is_closed() && (!is_readable() || !visible.empty()); }
-  /// Of a group that is readable: the row was not left out.
+  /// Returns true where a group that is readable has the row: it was not left out.
   bool shows(size_t row) const { return visible.empty() || visible[row]; }
 };
 
@@ -61,7 +61,8 @@ struct OpenGroup {
 void open_group(const GroupSpec& spec, const GroupSeal& seal, uint32_t num_rows,
                 const DataKey* data_key, ByteReader& payload, OpenGroup& group);
 
-/// Appends a block in which only rows with visible[row] stand (none: the group is left out).
+/// Appends a block in which only rows with visible[row] stand. Where there are none, the group is
+/// left out.
 void append_redacted(const GroupSpec& spec, const OpenGroup& group,
                      const std::vector<bool>& visible, Bytes& payload);
 

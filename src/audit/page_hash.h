@@ -16,8 +16,9 @@ inline constexpr size_t kDigestBytes = 32;
 inline constexpr size_t kSaltBytes = 16;
 using Digest = std::array<uint8_t, kDigestBytes>;
 
-/// What a hash is for: four bytes in front of the message, so that no two uses share a value. Few,
-/// so that most rows fit into one block of 64 bytes with their salt and SHA-256's nine.
+/// What a hash is for: four bytes in front of the message, so that no two uses share a value. They
+/// are so few that most rows fit into one block of 64 bytes together with their salt and SHA-256's
+/// nine bytes.
 using Purpose = std::array<uint8_t, 4>;
 constexpr Purpose purpose(const char (&name)[5]) {
   Purpose tag{};
@@ -25,10 +26,10 @@ constexpr Purpose purpose(const char (&name)[5]) {
   return tag;
 }
 
-/// SHA-256 of `purpose`, `first` and `second`, one behind the other.
+/// Returns SHA-256 of `purpose`, `first` and `second`, one behind the other.
 Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second = {});
 
-/// The same of many messages of one purpose.
+/// Hashes many messages of one purpose.
 class TaggedHash {
  public:
   explicit TaggedHash(const Purpose& purpose);
@@ -38,8 +39,8 @@ class TaggedHash {
   Sha256 tag_, message_;
 };
 
-/// For i < count: digests[32 i] = hash(purpose, salts[16 i, 16 i + 16), rows[row_bytes i,
-/// row_bytes (i + 1))). `salts` null: of the row alone.
+/// For i < count: digests[32 i] = hash(purpose, salts[16 i, 16 i + 16), rows[row_bytes i, row_bytes
+/// (i + 1))). Where `salts` is null, the hash is of the row alone.
 void hash_rows(const Purpose& purpose, const uint8_t* salts, const uint8_t* rows, size_t row_bytes,
                size_t count, uint8_t* digests);
 

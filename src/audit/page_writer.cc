@@ -254,7 +254,7 @@ Treatment PageWriter::treat(const GroupSpec& spec) {
   return treatment;
 }
 
-// Of failures, and of guesses, all go where one of the rows has some.
+// All failures of the page go, and likewise all guesses, where a hidden row has some.
 bool PageWriter::is_touched(GroupId id, const std::function<bool(uint64_t, int64_t)>& hides) const {
   if (id == GroupId::kFailures) return touches(page_failures(), hides);
   return id == GroupId::kDrafts && touches(page_drafts(), hides);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records and events in, frames of a `.vtr` out; no file and no thread.
+// Turns records and events into frames of a `.vtr`. It has no file and no thread.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct PageWriterOptions {
   std::function<bool(const TokenRecord&)> hidden_states_at;  // empty: everywhere
 };
 
-/// Not thread-safe.
+/// Gathers records and events for a page, and encodes head, pages and end. Not thread-safe.
 class PageWriter {
  public:
   /// Throws what seal_data_keys() and find_groups() throw.
@@ -37,15 +37,15 @@ class PageWriter {
   }
   void add_record(const TokenRecord& record);
   void add_event(const AuditEvent& event);
-  /// Of a log without a constraint, which has no column for it: does nothing. Where pages cannot be
-  /// written, no more than 4,096 wait.
+  /// Adds a failure. Does nothing in a log without a constraint, which has no column for it. Where
+  /// pages cannot be written, no more than 4,096 failures wait.
   void add_failure(ConstraintFailure failure);
-  /// Of a log whose head names no drafter, which has no column for it: does nothing. Where pages
-  /// cannot be written, no more than 4,096 wait. Warns of one that contradicts itself, and leaves
-  /// it out.
+  /// Adds a pass's guesses. Does nothing in a log whose head names no drafter, which has no column
+  /// for them. Where pages cannot be written, no more than 4,096 passes wait. Warns of a pass that
+  /// contradicts itself, and leaves it out.
   void add_drafts(DraftedPass drafts);
   void add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason);
-  /// The page takes no further record: close it.
+  /// Returns true where the page takes no further record and has to be closed.
   bool is_full() const;
   bool has_many_failures() const { return failures_.size() >= kMaxPageFailures; }
   bool has_many_drafts() const { return drafts_.size() >= kMaxPageDrafts; }
@@ -54,16 +54,16 @@ class PageWriter {
            drafts_.empty() && (!is_last_ || uses_.due().tokens == 0);
   }
 
-  /// No record follows: what was counted and held back goes to the page under way.
+  /// Says that no record follows: counts that were held back go to the page under way.
   void end_records() {
     is_last_ = true;
     if (counts_uses()) uses_.finish(header_.detail == LogDetail::kCounters);
   }
 
-  /// Appends the page's frame. Then one of the next two.
+  /// Appends the page's frame. page_written() or page_failed() has to follow.
   void encode_page(Bytes& out);
   void page_written();
-  /// The page is gone: its records' positions are lost; the next page says so.
+  /// Says that the page is gone: its records' positions are lost, and the next page says so.
   void page_failed();
   void encode_end(const std::string& stop_reason, Bytes& out);
 
@@ -78,8 +78,9 @@ class PageWriter {
   void count_position(const TokenRecord& record);
   void add_hidden_states(const TokenRecord& record);
   bool has_column(GroupId id) const;
-  std::span<const ConstraintFailure> page_failures() const;  // that the next page has room for
-  std::span<const DraftedPass> page_drafts() const;          // the same
+  std::span<const ConstraintFailure> page_failures()
+      const;                                         // those that the next page has room for
+  std::span<const DraftedPass> page_drafts() const;  // likewise
   bool is_touched(GroupId id, const std::function<bool(uint64_t, int64_t)>& hides) const;
   void clear_page();
   Treatment treat(const GroupSpec& spec);
@@ -97,7 +98,7 @@ class PageWriter {
   Account account_, account_before_;
   VtrCounts counts_;
 
-  // The page.
+  // The members below belong to the page under way.
   size_t num_tokens_ = 0;
   uint64_t passes_ = 0, step_ns_ = 0;  // of the page under way
   std::vector<IndexRun> runs_;
@@ -106,7 +107,7 @@ class PageWriter {
   std::vector<ConstraintFailure> failures_;
   std::vector<DraftedPass> drafts_;
   std::map<uint64_t, VtrEvent> counted_;  // not yet in events_, by sequence
-  UseCounter uses_;                       // of experts, also of pages before
+  UseCounter uses_;                       // of experts, by this page's records and earlier ones
   bool is_last_ = false;
   std::vector<Bytes> columns_;  // [groups]
   std::vector<uint32_t> text_lengths_, hidden_lengths_;

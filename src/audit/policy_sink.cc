@@ -62,7 +62,7 @@ bool PolicySink::put(const EventFrame& frame) {
   return true;
 }
 
-// True where nothing waits any more.
+// Returns true where nothing waits any more.
 bool PolicySink::flush_pending() {
   while (!pending_.empty() && put(pending_.front())) pending_.pop_front();
   return pending_.empty();

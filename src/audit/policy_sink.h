@@ -16,7 +16,7 @@ namespace vitrine::audit {
 /// An event stands in the ring as a record whose pass has this number.
 inline constexpr uint64_t kEventPass = std::numeric_limits<uint64_t>::max();
 
-/// What the step's thread has to say beside slabs, in order with them.
+/// What the step's thread has to say between slabs, in order with them.
 struct EventFrame {
   uint64_t pass = kEventPass;
   uint64_t lost_sequence = 0;
@@ -24,11 +24,11 @@ struct EventFrame {
   AuditEvent event;
 };
 
-/// The event that a record of the ring is, or none: then it is a pass's slab.
+/// Returns the event that a record of the ring is, or nothing where it is a pass's slab.
 std::optional<EventFrame> event_of(std::span<const std::byte> record);
 
-/// Hands slabs to the ring. What it has no room for takes the policy's way, and everything after it
-/// too until that is done: the order is the account.
+/// Hands slabs to the ring. A slab for which the ring has no room takes the policy's way, and so
+/// does all that comes after it until that is done, since the account needs the order.
 class PolicySink : public AuditSink {
  public:
   PolicySink(SlabRing& ring, SpillFile& spill, VtrOptions::WhenBehind when_behind,
@@ -38,14 +38,15 @@ class PolicySink : public AuditSink {
   void commit() override;
   void on_event(const AuditEvent& event) override;
 
-  /// After the ring's open().
+  /// Makes room for the largest record. Call it after the ring's open().
   void prepare(size_t max_record_bytes) { scratch_.resize(max_record_bytes / 8 + 1); }
-  /// What never found room; for the log's thread once the step's thread has made its last commit().
+  /// Returns the events that never found room, for the log's thread, once the step's thread has
+  /// made its last commit().
   const std::deque<EventFrame>& pending() const { return pending_; }
 
  protected:
   [[noreturn]] virtual void throw_ended() = 0;
-  /// Before the first record is reserved.
+  /// Called before the first record is reserved.
   virtual void before_first() = 0;
 
  private:
@@ -58,8 +59,8 @@ class PolicySink : public AuditSink {
   const VtrOptions::WhenBehind when_behind_;
   const std::atomic<bool>& has_ended_;
   std::vector<uint64_t> scratch_;  // 8-byte aligned
-  size_t reserved_bytes_ = 0;      // in scratch_; 0: in the ring
-  bool has_begun_ = false;         // a record was reserved
+  size_t reserved_bytes_ = 0;  // of a record that was reserved in scratch_; 0: it was in the ring
+  bool has_begun_ = false;     // a record was reserved
   std::deque<EventFrame> pending_;
 };
 

@@ -27,7 +27,8 @@ T take(const uint8_t*& in) {
   return value;
 }
 
-/// float32 at level full (one NaN, so that there is one encoding), else binary16.
+/// Puts a value as float32 at level full (with one NaN alone, so that there is one encoding), else
+/// as binary16.
 inline uint8_t* put_value(uint8_t* out, float value, bool is_full) {
   if (!is_full) return put(out, to_half(value));
   return put(out, std::isnan(value) ? kNan : value);

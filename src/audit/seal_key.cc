@@ -85,7 +85,7 @@ void write_key(const std::string& path, mode_t mode, std::string_view label,
   }
 }
 
-/// Once for each file.
+/// Warns once for each file.
 void warn_of_others(const std::string& path) {
   if (!is_open_to_others(path)) return;
   static std::mutex mutex;

@@ -41,8 +41,8 @@ struct SequenceSinks::Impl {
   void write_part(const AuditPassHeader& whole, AuditSink& sink) const;
 };
 
-// Writes into the sink's memory, without commit(), the tokens in `tokens`: they, their rows, and
-// their words in the order that a pass has.
+// Writes a record of the tokens in `tokens` into the sink's memory, without commit(): the tokens,
+// their rows, and their words, in a pass's order.
 void SequenceSinks::Impl::write_part(const AuditPassHeader& whole, AuditSink& sink) const {
   size_t rows = 0;
   for (const uint32_t index : tokens) rows += token(index).row >= 0 ? 1 : 0;
@@ -126,8 +126,9 @@ void SequenceSinks::commit() {
   for (size_t i = 0; i < header.num_tokens; ++i) {
     sinks.push_back(impl_->sink_of(impl_->token(i).sequence));
   }
-  // Each sink once, in the order in which its first token stands. None keeps its part before all
-  // have room for theirs: one that has none (a full disk, a log that ended) leaves no half pass.
+  // Each sink gets its part once, in the order in which its first token stands. None keeps its part
+  // before all have room for theirs: one that has none (a full disk, a log that ended) leaves no
+  // half pass.
   for (size_t first = 0; first < sinks.size(); ++first) {
     if (!impl_->is_first_of_its_sink(first)) continue;
     impl_->tokens.clear();

@@ -25,7 +25,7 @@ size_t round_up(size_t bytes) { return (bytes + 7) & ~size_t{7}; }
 }  // namespace
 
 struct SlabRing::Impl {
-  // Set in open().
+  // The members below are set in open().
   size_t requested_capacity = 0;
   WhenFull when_full = WhenFull::kWait;
   AuditLayout layout;
@@ -34,7 +34,8 @@ struct SlabRing::Impl {
   std::unique_ptr<std::byte[]> data;
   std::function<void()> full_callback;
 
-  // The step's thread. Positions count bytes since open(), skipped ones included.
+  // The members below are the step's thread's. Positions count bytes since open(), skipped ones
+  // included.
   alignas(64) uint64_t write_position = 0;
   size_t write_offset = 0;      // write_position in the ring
   uint64_t reserved_end = 0;    // write_position after commit()
@@ -43,10 +44,10 @@ struct SlabRing::Impl {
   bool is_reserved = false;
   std::atomic<uint64_t> num_overwritten{0};
 
-  // The reader (for kOverwrite the step's thread too, between drains).
+  // The reader's own (for kOverwrite the step's thread's too, between drains).
   alignas(64) size_t read_offset = 0;
 
-  // Shared, each on a cache line of its own.
+  // Both threads share these, each on a cache line of its own.
   alignas(64) std::atomic<uint64_t> committed{0};  // written by the step's thread
   alignas(64) std::atomic<uint64_t> released{0};   // written by the reader
 
@@ -84,7 +85,7 @@ struct SlabRing::Impl {
     num_overwritten.fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// Until `end` bytes fit beside what is unread.
+  /// Makes room until `end` bytes fit beside what is unread.
   void make_room(uint64_t end) {
     known_released = released.load(std::memory_order_acquire);
     if (when_full == WhenFull::kOverwrite) {

@@ -23,25 +23,26 @@ class SpillFile {
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
-  /// Records are no larger; write() then allocates nothing.
+  /// Makes room for records of at most so many bytes, so that write() allocates nothing.
   void prepare(size_t max_record_bytes);
   bool is_active() const { return is_active_.load(std::memory_order_acquire); }
-  /// False where the file cannot be made, the disk is full or the record is too large.
+  /// Writes a record. Returns false where the file cannot be made, the disk is full or the record
+  /// is too large.
   bool write(std::span<const std::byte> record);
-  /// Hands over all records, oldest first; afterwards the file is empty and inactive. What
-  /// `consume` throws is the end of the record alone.
+  /// Hands over all records, oldest first; afterwards the file is empty and inactive. Where
+  /// `consume` throws, that record alone is lost.
   void drain(const std::function<void(std::span<const std::byte>)>& consume);
 
  private:
   const std::string folder_;
-  std::mutex mutex_;  // of the offsets and of is_active_'s changes
+  std::mutex mutex_;  // guards the offsets and changes of is_active_
   int descriptor_ = -1;
   uint64_t read_ = 0, written_ = 0;
   std::atomic<bool> is_active_{false};
   std::array<unsigned char, 32> key_{};
-  uint64_t num_written_ = 0;               // records, since the beginning: the nonces
-  std::vector<std::byte> sealed_;          // the writer's
-  std::vector<std::byte> buffer_, plain_;  // the reader's
+  uint64_t num_written_ = 0;               // records since the beginning, which are the nonces
+  std::vector<std::byte> sealed_;          // the writer's alone
+  std::vector<std::byte> buffer_, plain_;  // the reader's alone
 };
 
 }  // namespace vitrine::audit

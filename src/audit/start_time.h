@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a run began, by both clocks, and what made it.
+// When a run began, by the system's and the monotonic clock, and which build made it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct LogStart {
   std::string engine_build;
 };
 
-/// Returns this moment, and this library.
+/// Returns this moment and this library's build.
 LogStart start_now();
 /// Returns nanoseconds since 1970, by the system's clock.
 uint64_t unix_nanoseconds();

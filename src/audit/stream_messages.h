@@ -11,10 +11,10 @@ namespace vitrine::audit {
 /// Encodes into a buffer that is used again for each message.
 class StreamEncoder {
  public:
-  /// The layers and terms of all later steps.
+  /// Takes the layers and terms of all later steps.
   StreamEncoder(const AuditLayout& layout, LogDetail detail);
 
-  /// Each returns one whole message with its length before it, valid until the next call.
+  /// Return one whole message each, with its length before it, valid until the next call.
   ByteSpan head(const LogHeader& header, const std::string& trace_id, uint64_t started_unix_ns);
   ByteSpan step(std::span<const TokenRecord> records);
   ByteSpan event(const AuditEvent& event);
@@ -35,8 +35,8 @@ class StreamEncoder {
   std::vector<AuditLayout::Term> terms_;
   std::vector<int32_t> num_terms_;  // of each specialist
   bool is_full_;
-  Bytes body_;     // the content's fields
-  Bytes message_;  // with what stands before them
+  Bytes body_;     // the fields of a message's content
+  Bytes message_;  // the whole message
   Bytes packed_;   // a packed field
   std::vector<float> values_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The temporaries that logs are written to: their names, and what becomes of those that are left.
+// The temporary files that logs are written to: their names, and what becomes of those that are
+// left.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace vitrine::audit {
 
-/// ".vitrine-PID-NUMBER.tmp", of this process.
+/// Returns ".vitrine-PID-NUMBER.tmp", with this process's id.
 std::string temporary_name(uint32_t number);
 /// Marks an open temporary as being written, until it is closed: a lock that other processes see,
 /// also where their process ids are not ours. Where the file system has no locks nothing happens.

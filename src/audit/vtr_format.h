@@ -13,24 +13,24 @@ namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
 inline constexpr uint32_t kFormatVersion = 7;
-inline constexpr uint32_t kOldestVersion = 6;  // that is read
-/// Counts of experts are told over so many tokens at least.
+inline constexpr uint32_t kOldestVersion = 6;  // the oldest that is read
+/// The fewest tokens over which counts of experts are told.
 inline constexpr int32_t kCounterTokens = 64;
 inline constexpr uint32_t kMaxPageRows = 4096;
-/// A page is closed before its rows (or its events) take more.
+/// The most bytes of a page's rows, and of its events: a page is closed before they take more.
 inline constexpr size_t kMaxPageBytes = size_t{4} << 20;
 inline constexpr size_t kMaxRowBytes = size_t{1} << 20;
 inline constexpr size_t kMaxTextBytes = 4096;  // of one token's piece
 inline constexpr size_t kMaxPageEvents = 65536;
 
 enum class GroupId : uint8_t {
-  // One value a page.
+  // Groups with one value a page.
   kIndex = 0,      // sequences and positions of the rows, as runs
   kEvents = 1,     // where positions came from and went
   kCounters = 2,   // uses of each expert, over many tokens
   kFailures = 28,  // of a constraint; logs from before there were any lack it
   kDrafts = 31,    // where the head's section names who guesses
-  // One row a record.
+  // Groups with one row a record.
   kTokens = 16,
   kText = 17,
   kPrediction = 18,
@@ -48,14 +48,15 @@ enum class GroupId : uint8_t {
   kExpertNorms = 32,  // of layers with experts, where the head's section names them
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
-/// True for those above; others are of later versions or of hosts.
+/// Returns true for the groups above; others are of later versions or of hosts.
 bool is_known_group(GroupId id);
-/// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.
+/// Returns the groups with these names (VtrRedaction has them). Throws kInvalidArgument for another
+/// name.
 std::vector<GroupId> find_groups(const std::vector<std::string>& names);
-/// The same for a redaction: with routing or norms it hides the layers' marks, which are of them,
-/// with tokens also the digests and what was guessed of them.
+/// Returns the groups that a redaction of these names hides: the named ones; with tokens, routing
+/// or norms also the layers' marks; with tokens also the digests and the guesses.
 std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names);
-/// Its name, or its number where it has none.
+/// Returns a group's name, or its number where it has none.
 std::string group_name(GroupId id);
 
 struct GroupSpec {
@@ -89,9 +90,9 @@ struct FrameSizes {
 };
 /// Reads the 16 bytes of a frame's beginning and checks them against the limits.
 FrameSizes parse_frame_sizes(ByteSpan bytes);
-/// The chain: what this frame's seal is a signature of.
+/// Returns the chain's hash at this frame, of which the frame's seal is a signature.
 Digest chain_hash(const Digest& previous, FrameTag tag, ByteSpan head);
-/// What is signed.
+/// Returns the bytes that are signed.
 Bytes signed_message(const Digest& chain);
 /// Appends the frame; `chain` is the previous frame's hash and becomes this one's.
 void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, const SealKey& key,
@@ -100,13 +101,13 @@ void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, con
 // ---- Heads ------------------------------------------------------------------------------------
 
 void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out);
-/// What is said of a log of another version.
+/// Returns what is said of a log of another version.
 std::string version_problem(uint32_t version);
-/// Checks every size and count; groups that this version does not know are kept.
+/// Parses a head and checks every size and count; groups that this version does not know are kept.
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups);
 
 struct GroupSeal {
-  Encoding encoding = Encoding::kRaw;  // when it was sealed
+  Encoding encoding = Encoding::kRaw;  // the encoding when it was sealed
   Digest root{};                       // over the rows
   Digest stored{};                     // over the bytes as they were written
 };
@@ -138,8 +139,8 @@ std::vector<IndexRun> parse_index(ByteSpan bytes, uint32_t rows);
 void encode_events(const std::vector<VtrEvent>& events, Bytes& out);
 std::vector<VtrEvent> parse_events(ByteSpan bytes, uint32_t rows);
 
-/// How many tokens, and where there are any [layers with experts][experts]. Version 6 has the
-/// counts alone, always.
+/// Appends the number of tokens and, where there are any, the counts [layers with
+/// experts][experts]. Version 6 always has the counts, and them alone.
 void encode_counters(uint32_t version, const ExpertUses& uses, Bytes& out);
 ExpertUses parse_counters(uint32_t version, ByteSpan bytes,
                           const std::vector<AuditLayout::Layer>& layers);

@@ -190,8 +190,8 @@ struct VtrLog::Impl : audit::LogThread {
         std::chrono::duration<double>(std::min(options.page_seconds, 1e6)));
   }
 
-  /// The step's thread, before its first record: what the run shows from here on is in a log of its
-  /// name. A run that is refused before its first pass leaves the log that was there.
+  /// Runs on the step's thread before its first record: what the run shows from here on is in a log
+  /// of its name. A run that is refused before its first pass leaves the log that was there.
   void before_first() override {
     try {
       publish();
@@ -258,7 +258,7 @@ struct VtrLog::Impl : audit::LogThread {
     if (pages->has_many_drafts()) close_page();
   }
 
-  /// False where it could not be written.
+  /// Returns false where the page could not be written.
   bool close_page() {
     publish();
     frame_bytes.clear();
@@ -275,7 +275,7 @@ struct VtrLog::Impl : audit::LogThread {
     return false;
   }
 
-  /// What a failed page left to say, too.
+  /// Closes pages until nothing is left, what a failed page left to say included.
   void close_pages() {
     while (!pages->is_empty() && close_page()) {
     }

@@ -20,7 +20,8 @@ namespace {
 
 bool is_row_group(const GroupSpec& spec) { return spec.kind != GroupKind::kWhole; }
 
-// Bytes of any value, or not of what the page's records hold.
+// Returns true for groups whose bytes may have any value, or are not of what the page's records
+// hold.
 bool is_opaque(GroupId id) {
   return id == GroupId::kText || id == GroupId::kDigests || id == GroupId::kLayerMarks;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frame by frame through a `.vtr`: what reading, verification and redaction share.
+// Goes through a `.vtr` frame by frame: what reading, verification and redaction share.
 #pragma once
 
 #include <cstdio>
@@ -27,11 +27,11 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  /// The next page's or the end's frame; false where the file ends, also within a frame
-  /// (torn_bytes).
+  /// Reads the next page's or the end's frame; returns false where the file ends, also within a
+  /// frame (torn_bytes).
   bool next(Frame& frame);
   uint64_t torn_bytes() const { return torn_bytes_; }
-  /// Frames read so far, less one: the head is number 0.
+  /// Returns the number of the frame that was read last; the head has number 0.
   uint64_t frame_number() const { return num_frames_; }
   uint64_t frame_offset() const { return frame_offset_; }
   bool has_more() const { return offset_ < file_bytes_; }
@@ -40,9 +40,9 @@ class FrameReader {
   const VtrHeader& header() const { return header_; }
   const std::vector<GroupSpec>& groups() const { return groups_; }
   const Frame& head_frame() const { return head_frame_; }
-  /// The current frame's.
+  /// Returns the chain's hash at the frame that was read last.
   const Digest& chain() const { return chain_; }
-  /// `what` with the place before it, unless it names its place itself.
+  /// Returns `what` with the place before it, unless it names its place itself.
   std::string located(const std::string& what) const;
   [[noreturn]] void fail(const std::string& what, ErrorKind kind = ErrorKind::kBadFile) const;
 
@@ -50,7 +50,7 @@ class FrameReader {
   bool read_frame(Frame& frame);
   void read_exactly(uint8_t* to, size_t count);
 
-  /// Of a head whose chain is not this version's.
+  /// Throws kUnsupported where a head whose chain is not this version's is an older version's.
   void refuse_older_version(ByteSpan head, const Digest& found) const;
 
   std::string path_;
@@ -74,12 +74,13 @@ struct OpenPage {
 /// Takes frames apart. Thread-safe.
 class PageOpener {
  public:
-  /// `keys`: of the encrypted groups that are to be read.
+  /// `keys` open the encrypted groups that are to be read.
   PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups, DataKeys keys = {});
-  /// Groups and events; with `records` also the records. Throws kBadFile with the reason alone.
+  /// Opens a page's groups and reads its events; with `records` also its records. Throws kBadFile
+  /// with the reason alone.
   void open(const Frame& frame, bool records, OpenPage& page) const;
-  /// Throws where some byte of the page is not what its content's encoding has there. After open()
-  /// with records.
+  /// Throws where some byte of the page is not what its content's encoding has there. Call it after
+  /// open() with records.
   void check_canonical(const Frame& frame, const OpenPage& page) const;
 
  private:

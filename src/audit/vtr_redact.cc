@@ -31,7 +31,7 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
     const bool is_named = std::find(ids.begin(), ids.end(), specs[i].id) != ids.end();
     const bool is_there = group.encoding != audit::Encoding::kLeftOut;
     const bool is_whole_group = specs[i].kind == audit::GroupKind::kWhole;
-    // Of failures, and of guesses, all go where one of the rows has some.
+    // All failures of the page go, and likewise all guesses, where one of the rows has some.
     const bool is_touched =
         redaction.rows && ((specs[i].id == audit::GroupId::kFailures &&
                             audit::touches(page.page.failures, redaction.rows)) ||

@@ -62,7 +62,7 @@ int bits_for(uint32_t count) {
 
 size_t byte_count(size_t bits) { return (bits + 7) / 8; }
 
-// Of a norm, which may be beyond binary16's range.
+// Puts a norm, which may be beyond binary16's range.
 uint8_t* put_norm(uint8_t* to, float norm, bool is_full) {
   return is_full ? put_value(to, norm, true) : put(to, to_bfloat16(norm));
 }
@@ -121,11 +121,11 @@ RowCodec::RowCodec(const VtrHeader& header)
   add(GroupId::kDigests, sizeof(uint64_t));
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
   add(GroupId::kAttribution, attribution_.row_bytes());
-  // Any number up to that of the ids.
+  // The count is any number up to that of the ids.
   count_bytes_ = byte_count(vocabulary_ > 0 ? std::bit_width(vocabulary_) : 31);
   add(GroupId::kSampler, count_bytes_ + value);
   if (hidden_bytes() > 0) groups_.push_back({GroupId::kHiddenStates, GroupKind::kVariableRows, 0});
-  // Flags, the count, the probability taken away, the time.
+  // The row has flags, the count, the probability taken away and the time.
   if (!header.log.constraint.empty()) add(GroupId::kConstraint, 1 + count_bytes_ + 2 * value);
   add(GroupId::kFederation, federation_bytes(header.federation));
   if (!header.log.constraint.empty()) groups_.push_back({GroupId::kFailures, GroupKind::kWhole, 0});
@@ -245,7 +245,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
   }
 }
 
-/// Of the layers that the embedding enters, or of the others.
+/// Writes the norms of the layers that the embedding enters, or of the others.
 void RowCodec::write_norms(const TokenRecord& record, bool of_embedding, uint8_t* to) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layers_[i].reads_embedding != of_embedding) continue;

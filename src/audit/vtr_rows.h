@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One record as a row in each column group, and back.
+// Turns a record into a row of each column group, and back.
 #pragma once
 
 #include "attribution_rows.h"
@@ -13,11 +13,12 @@ class RowCodec {
   /// Throws kBadFile where the layers are impossible.
   explicit RowCodec(const VtrHeader& header);
 
-  /// The groups that a log with this head has, by id.
+  /// Returns the groups that a log with this head has, by id.
   const std::vector<GroupSpec>& groups() const { return groups_; }
-  /// Bytes of all fixed rows of a record.
+  /// Returns the bytes of all fixed rows of a record.
   size_t record_bytes() const { return record_bytes_; }
-  /// Bytes of a row of hidden states where it is not empty; 0: there are none.
+  /// Returns the bytes of a row of hidden states that is not empty; 0: the log has no hidden
+  /// states.
   size_t hidden_bytes() const {
     return sizeof(float) * hidden_layers_.size() * static_cast<size_t>(hidden_size_);
   }
@@ -28,9 +29,10 @@ class RowCodec {
 
   /// Reads row `row` of group `group` into `record`. Digests are no part of a record.
   void read(GroupId group, ByteSpan row, TokenRecord& record) const;
-  /// `record` as row of one group, appended: what append() would have written.
+  /// Appends `record` as a row of one group: what append() would have written.
   void write(GroupId group, const TokenRecord& record, Bytes& out) const;
-  /// A record with the layers of the log, its values NaN: for what has been left out.
+  /// Returns a record with the layers of the log and values that are NaN, for what has been left
+  /// out.
   TokenRecord blank() const;
 
  private:
@@ -57,11 +59,11 @@ class RowCodec {
   size_t id_bytes_ = 0, prediction_bytes_ = 0, routing_bytes_ = 0, count_bytes_ = 0;
 };
 
-/// SipHash-2-4 with the key 0 of a record's 32-bit words, unrounded (docs/vtr-format.md has the
-/// order). Equal values give an equal digest at every level.
+/// Returns SipHash-2-4 with the key 0 of a record's 32-bit words, unrounded (docs/vtr-format.md has
+/// the order). Equal values give an equal digest at every level.
 uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch);
 
-/// Two bytes for each layer, of its unrounded words (docs/vtr-format.md).
+/// Returns the two bytes of a layer's mark, of its unrounded words (docs/vtr-format.md).
 LayerMark layer_mark(const LayerRecord& layer);
 
 }  // namespace vitrine::audit

@@ -68,8 +68,8 @@ void add_events(const audit::OpenPage& page, CountedTokens& tokens) {
   }
 }
 
-/// What the histograms add up to is what so many tokens use; of version 6 those that the page's
-/// events say were counted.
+/// Checks that the histograms add up to what so many tokens use: the tokens that the page names, in
+/// version 6 those that its events say were counted.
 void check_counters(const audit::OpenPage& page, const VtrHeader& header, CountedTokens& tokens) {
   const uint64_t before = tokens.by_events;
   add_events(page, tokens);

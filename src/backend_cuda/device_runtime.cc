@@ -12,7 +12,7 @@ namespace vitrine::backend_cuda {
 
 namespace {
 
-// Of the CUDA runtime's codes (driver_types.h).
+// Codes of the CUDA runtime (driver_types.h).
 constexpr int kOutOfDeviceMemory = 2;
 // A kernel's fault, after which every call of the process fails: an illegal address, a time-out, an
 // assertion; of the hardware's stack, an instruction, an alignment, an address space, a counter;

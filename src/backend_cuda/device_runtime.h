@@ -37,7 +37,7 @@ class DeviceRuntime {
   virtual Status memory_info(size_t* free, size_t* total) = 0;
   /// Ten times the major number and the minor one: 90.
   virtual Status compute_capability(int* capability) = 0;
-  /// Of shared memory, that a block may ask for.
+  /// The most bytes of shared memory that a block may ask for.
   virtual Status most_shared_bytes(int* bytes) = 0;
 
   virtual Stream stream() = 0;

@@ -33,7 +33,7 @@ bool same_format(const Weight& a, const Weight& b) {
          a.offset_format == b.offset_format && a.group_size == b.group_size && a.cols == b.cols;
 }
 
-/// Of a matrix, without the scales that stand behind floats.
+/// Bytes of a matrix, without the scales that stand behind floats.
 size_t device_bytes(const Weight& weight, bool is_packed) {
   return is_packed ? static_cast<size_t>(kernels::cuda::packed_layout(weight).bytes())
                    : static_cast<size_t>(weight.rows * weight.cols *

@@ -18,7 +18,7 @@
 
 namespace vitrine::backend_cuda {
 
-/// Of a row's forms the ones that are bf16 and E4M3; those of int8 go by their group size.
+/// Numbers of a row's forms in bf16 and E4M3; the forms in int8 go by their group size.
 inline constexpr int32_t kBf16Form = 0, kE4M3Form = 1;
 
 /// Matrices that one launch reads, one behind another: experts, or rows of several (qkv).
@@ -31,7 +31,7 @@ struct DeviceMatrix {
   int32_t experts = 1;
   uint64_t bytes = 0;  // of one expert
 
-  /// Of RowsBuffer::forms the one that its products read.
+  /// Which of RowsBuffer::forms its products read.
   int32_t form() const {
     switch (activations) {
       case kernels::cuda::ActivationFormat::kBF16: return kBf16Form;
@@ -98,7 +98,7 @@ class DeviceWeights {
     size_t bytes = 0;
     std::byte* to = nullptr;
     size_t memory = 0;  // which buffer that is in: one copy stays in one
-    /// Else it is copied as it stands.
+    /// A tensor that is not made is copied as it stands.
     bool is_made() const { return is_table || is_packed; }
   };
 

@@ -18,7 +18,7 @@ class FusedPlan {
   void upload() { builder_.weights().upload(); }
   const std::vector<PlanEntry>& entries() const { return builder_.entries(); }
   KvPlanes kv_planes() const { return builder_.kv_planes(); }
-  /// But for a step's own buffers.
+  /// What the plan takes of the device's memory, but for a step's own buffers.
   engine::DeviceMemoryUse memory_use() const {
     return {builder_.weights().num_bytes(), builder_.kv_bytes(), builder_.activation_bytes()};
   }

@@ -7,8 +7,8 @@
 
 namespace vitrine::backend_cuda {
 
-/// Of shapes with rows of a joint: makes them of the step's rows of logits, chooses by them, and
-/// takes down what the host's account needs.
+/// Plans what shapes with rows of a joint do: make these of the step's rows of logits, choose by
+/// them, and take down what the host's account needs.
 void plan_joint(PlanBuilder& builder, const engine::DeviceJointSpec& spec);
 
 }  // namespace vitrine::backend_cuda

@@ -13,7 +13,7 @@ vitrine_cuda_make_model(const vitrine::engine::DeviceModelInputs& inputs, int de
       .release();
 }
 
-/// The same for a joint of rows that models on this device leave there.
+/// Makes a joint of rows that models on this device leave there.
 extern "C" __attribute__((visibility("default"))) vitrine::engine::DeviceJoint*
 vitrine_cuda_make_joint(const vitrine::engine::DeviceJointSpec& spec, int64_t vocab, int device) {
   return std::make_unique<vitrine::backend_cuda::JointModel>(

@@ -60,7 +60,7 @@ struct Routes {
   kernels::cuda::Grouping grouping;     // of one token by the router, of more by a kernel behind it
 };
 
-/// Of which shapes a launch is part.
+/// Says whether a launch is part of a shape.
 using Condition = bool (*)(const StepShape&);
 inline bool has_adapters(const StepShape& shape) { return shape.adapts; }
 inline bool has_no_adapters(const StepShape& shape) { return !shape.adapts; }
@@ -136,8 +136,8 @@ class PlanBuilder {
   void need(RowsBuffer& rows, const DeviceMatrix& matrix);
   /// Launches that make all forms of `rows`, `per_token` rows for each token.
   void add_forms(const RowsBuffer& rows, int32_t per_token);
-  /// The same where the norm before makes bf16, E4M3 and the first of int8 itself, of tokens or of
-  /// rows of logits.
+  /// Launches that make the other forms of `rows` where the norm before makes bf16, E4M3 and the
+  /// first of int8 itself, of tokens or of rows of logits.
   void add_further_forms(const RowsBuffer& rows);
   void add_product(const DeviceMatrix& matrix, RowsBuffer& in, kernels::cuda::Epilogue epilogue);
   /// Throws kUnsupported where one launch cannot read both.
@@ -193,7 +193,7 @@ class PlanBuilder {
   size_t addend_node_ = 0;  // whose it is
   std::vector<PlannedLaunch> launches_;
   std::vector<PlanEntry> entries_;
-  // Of the node that is being planned:
+  // The members below belong to the node that is being planned.
   bool node_is_for_rows_ = false;
   bool node_is_behind_choice_ = false;
   Condition condition_ = nullptr;

@@ -151,7 +151,7 @@ class StepBuffers {
   void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
   void write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory);
   void write_choices(const engine::StepBatch& batch, const StepMemory& memory) const;
-  // Of so many rows of a joint: choices, records, values.
+  // Words of the choices, records and values of so many rows of a joint.
   int64_t joint_record_words(int32_t joints) const;
   int64_t words_before_tables(const StepShape& shape) const;
   // Has the most inputs, and no joint.

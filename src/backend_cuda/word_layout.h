@@ -14,12 +14,12 @@ constexpr int64_t aligned(int64_t words) {
   return (words + kAlignWords - 1) / kAlignWords * kAlignWords;
 }
 
-/// Of the sampler's steps that choose one token.
+/// Words of the sampler's steps that choose one token.
 inline constexpr int64_t kChoiceStepWords = kernels::cuda::kMaxSampleSteps *
                                             int64_t{sizeof(kernels::cuda::SampleStep)} /
                                             int64_t{sizeof(int32_t)};
 
-/// Of what comes back of one choice: its id, and where it was sampled the sampler's facts.
+/// Words that come back of one choice: its id, and where it was sampled the sampler's facts.
 constexpr int64_t choice_words(bool samples) {
   return 1 + (samples ? kernels::cuda::kSampleFacts : 0);
 }

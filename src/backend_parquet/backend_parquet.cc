@@ -124,7 +124,7 @@ class Table {
   Builder& column(int index) {
     return *builders_->GetFieldAs<Builder>(index);
   }
-  /// Of what appended to a column.
+  /// Checks the status of what appended to a column.
   void operator()(const arrow::Status& status) const { check(status, path_); }
 
   void end_rows(int64_t count) {

@@ -129,7 +129,7 @@ class ReferenceStep {
 
   std::vector<at::Tensor> values;                      // by ValueId
   std::vector<at::Tensor> routes_ids, routes_weights;  // by layer: [tokens, top_k]
-  // Of the head.
+  // The members below are the head's results.
   at::Tensor logits;      // [rows, vocabulary]
   at::Tensor chosen_ids;  // [rows] int64
   at::Tensor row_floats;  // [rows, 7]: chosen logit, log-sum-exp, entropy, the digest's four pieces

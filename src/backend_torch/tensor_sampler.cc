@@ -136,7 +136,7 @@ class Choice {
     if (k >= ids_.size(0)) return;
     logits_ = logits_.index_fill(0, order().narrow(0, k, ids_.size(0) - k), -kInfinity);
   }
-  /// Of ids in this order the fewest whose weights reach `share` of the sum.
+  /// Keeps the fewest ids, in this order, whose weights reach `share` of the sum.
   void keep_mass(const at::Tensor& order, double share) {
     const at::Tensor w = weights().index_select(0, order);
     const at::Tensor sums = w.cumsum(0);

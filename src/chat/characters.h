@@ -18,7 +18,7 @@ bool is_identifier_part(char32_t code_point);
 /// What repr() shows as it is.
 bool is_printable(char32_t code_point);
 bool is_alphabetic(char32_t code_point);
-/// Of any script: what int() reads.
+/// True for a decimal digit of any script, which int() reads.
 bool is_decimal(char32_t code_point);
 int decimal_value(char32_t decimal);
 bool is_digit(char32_t code_point);

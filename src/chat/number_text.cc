@@ -40,7 +40,8 @@ int64_t prefixed_base(std::string_view digits) {
   return letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
 }
 
-/// Of the text of a number beyond what a double holds: too large, or too small.
+/// Tells of the text of a number beyond what a double holds whether it is too large, rather than
+/// too small.
 bool is_huge(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   const size_t e = std::min(text.find_first_of("eE"), text.size());

@@ -285,7 +285,7 @@ Value take_first(Runtime& runtime, CallArguments& arguments) {
   return first;
 }
 
-/// The same of a filter or test, whose name must be text.
+/// Takes the name of a filter or test, which must be text.
 std::string take_name(Runtime& runtime, CallArguments& arguments) {
   const Value first = take_first(runtime, arguments);
   if (first.as_text() == nullptr) {

@@ -63,8 +63,8 @@ class CallText {
   bool take(std::string_view literal);
   /// What stands before a literal, which is taken too.
   bool take_until(std::string_view literal, std::string_view& found);
-  /// The same for the first literal behind which, after whitespace, one of `next` or the end
-  /// stands. They are not taken.
+  /// What stands before the first such literal behind which, after whitespace, one of `next` or the
+  /// end stands. The literal is taken too, those are not.
   bool take_until(std::string_view literal, std::span<const std::string_view> next,
                   std::string_view& found);
   std::string_view rest() const { return text_; }

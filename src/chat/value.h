@@ -122,7 +122,7 @@ struct Loop {
   int depth = 1;
   Values last_changed;
   bool has_changed_before = false;
-  /// Of a recursive loop: its statement and the variables around it.
+  /// The statement of a recursive loop, and the variables around it.
   const struct Statement* statement = nullptr;
   std::shared_ptr<struct Scope> scope;
 };

@@ -128,7 +128,7 @@ DType wide_dtype(const Checkpoint& checkpoint) {
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   refuse_integers(checkpoint);
   const QuantMethod& method = find_quant_method(options.scheme);
-  // Of two layouts in one folder not all engines read both.
+  // Not all engines read two layouts in one folder, so the head's is the others'.
   const bool is_float = method.number_format != NumberFormat::kInteger;
   const QuantMethod& head_method = is_float ? method : find_quant_method("int8");
   const std::array kGroupSizes = {32, 64, 128};

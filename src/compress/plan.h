@@ -20,8 +20,8 @@ struct PlannedTensor {
   std::string module;                   ///< quantized: the module's name in the result
   const QuantMethod* method = nullptr;  ///< null: copied
   std::string reason;                   ///< copied: why
-  /// Of the result's floats, a matrix's or its scales: the source's own, and where that is an 8-bit
-  /// float, which is read with its scales, the embedding's.
+  /// The dtype of the result's floats, a matrix's or its scales: the source's own, and where that
+  /// is an 8-bit float, which is read with its scales, the embedding's.
   DType dtype = DType::kF32;
   bool is_widened() const { return source->dtype == DType::kF8E4M3; }
 };

@@ -22,7 +22,7 @@ void write_rows(SafetensorsWriter& writer, const PlannedTensor& planned,
                 const QuantizedMatrix& rows);
 /// What stands once for a matrix.
 void write_shape(SafetensorsWriter& writer, const PlannedTensor& planned);
-/// Of all tensors of the matrix.
+/// Bytes of all tensors of the matrix.
 uint64_t matrix_bytes(const PlannedTensor& planned, int group_size);
 
 }  // namespace vitrine::compress

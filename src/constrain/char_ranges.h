@@ -28,8 +28,8 @@ CharSet dot_chars();
 /// "Letter", "gc=Lu"), "Any", "ASCII", "Script=Greek", "scx=Grek", "Alphabetic"; empty for another
 /// name.
 CharSet property_chars(std::string_view name);
-/// Of these a script or a binary property. Takes some 30 ms for one that was not asked for before.
-/// Thread-safe.
+/// The characters of a script or of a binary property. Takes some 30 ms for one that was not asked
+/// for before. Thread-safe.
 CharSet unicode_property(std::string_view name);
 
 inline constexpr uint32_t kNoCodePoint = 0xFFFFFFFF;

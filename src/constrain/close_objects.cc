@@ -26,8 +26,8 @@ constexpr std::array<std::string_view, 6> kClosedMaps = {
 
 }  // namespace
 
-/// Of keywords that hold schemas: `not` and `if` are left out, where a narrower schema is a wider
-/// answer, and what holds values, where a member is no keyword.
+/// Goes into keywords that hold schemas, but not into `not` and `if`, where a narrower schema is a
+/// wider answer, nor into what holds values, where a member is no keyword.
 void close_objects(JsonValue& schema) {
   if (!schema.is_object()) return;
   for (size_t i = 0; i < schema.keys.size(); ++i) {

@@ -44,7 +44,7 @@ namespace constrain {
 
 inline constexpr size_t kMaxForced = 1024;  // bytes
 inline constexpr size_t kMaxLeftPlans = 64;
-// Of a state in words.
+// Limits of a state in words (ConstraintState).
 inline constexpr size_t kMaxReadings = 8, kMaxCompletion = 256, kMaxExpression = 240;
 
 /// The one byte of these that leads on; -1 where none or several do. `leads_on` is asked for the
@@ -194,7 +194,8 @@ class ConstraintBase : public Constraint {
     return shared(work, [] {});
   }
 
-  /// Of what is too long for a text that is written out: the tokens of `size` bytes at least.
+  /// The fewest tokens that `size` bytes take, where these are too many for a text that is written
+  /// out; else kNoTokenBound.
   template <typename Bytes>
   uint32_t tokens_of_size(uint64_t size, Bytes&& bytes) {
     if (size <= kMaxFinishText || size == kNoSize) return kNoTokenBound;

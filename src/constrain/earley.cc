@@ -424,7 +424,7 @@ uint32_t EarleyParser::tokens_behind(const Item& item) {
   return add_bounds(own, way(item.origin, grammar_.productions[item.production].rule).tokens);
 }
 
-/// Of a whole answer.
+/// The fewest tokens of a whole answer.
 uint32_t EarleyParser::least_tokens() {
   LeastSize sizes(pool_);
   ByteSet bytes;

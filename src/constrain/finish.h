@@ -137,7 +137,7 @@ class JsonFinish {
   std::optional<std::string> array_rest(const Frame& frame);
   /// A container of so many members or items is like none that it must differ from.
   uint32_t least_size(const Frame& frame) const;
-  /// Of an array of unique items: a further one that is a container.
+  /// A further item of an array of unique items, one that is a container.
   Finish other_container(const Frame& array, ValueId item);
   bool leads_out(const Frame& frame, Place place, const std::string& text);
 

@@ -82,9 +82,9 @@ uint32_t append(GrammarRules& to, GrammarRules from);
 /// Reads a grammar in GBNF. Throws kInvalidArgument with line and column.
 GrammarRules parse_gbnf(std::string_view text, RegexPool& pool);
 
-/// The same in Lark's notation; `schema`: of its %json.
+/// Reads a grammar in Lark's notation; `schema`: how its %json is read. Throws as parse_gbnf().
 GrammarRules parse_lark(std::string_view text, RegexPool& pool, const SchemaOptions& schema);
-/// In the notation that its first rule is in.
+/// Reads a grammar in the notation that its first rule is in.
 GrammarRules parse_grammar(std::string_view text, RegexPool& pool, const SchemaOptions& schema);
 
 /// Expressions to productions. A rule that never leads back to itself and has no JSON in it is one

@@ -103,7 +103,7 @@ void JsonLimit::decide_string(const Config& config, bool is_only, uint32_t left)
                false, left);
 }
 
-/// Of tokens that stay within a string of which `least` characters at least are to come.
+/// Decides on tokens that stay within a string of which `least` characters at least are to come.
 void JsonLimit::decide_plain(uint32_t least, bool is_only, uint32_t room) {
   const std::vector<uint32_t>& inside = table_.plain.inside.back();
   if (table_.has_string_bytes && table_.is_token(' ') && add_bounds(least, kStringEnd) <= room) {
@@ -124,7 +124,7 @@ void JsonLimit::decide_plain(uint32_t least, bool is_only, uint32_t room) {
   }
 }
 
-/// Of tokens that stay within a string that is under a pattern.
+/// Decides on tokens that stay within a string that is under a pattern.
 void JsonLimit::decide_pattern(NodeId state, uint32_t room) {
   RegexPool& pool = machine_.grammar().pool();
   const NodeId content = pool.node(state).a;
@@ -154,7 +154,8 @@ uint32_t JsonLimit::tail_bound(const Configs& behind, std::string_view tail) {
   return bound;
 }
 
-/// Of a key, those behind which its own text may matter are not decided.
+/// Decides on tokens that close the string. Those that close a key, and behind which its own text
+/// may matter, stay undecided.
 void JsonLimit::decide_tails(const Configs& behind, TailBounds& bounds, bool is_key,
                              uint32_t left) {
   const auto& tails = table_.plain.tails;
@@ -311,8 +312,8 @@ void JsonLimit::decide_open_key(const Config& config, uint8_t letter, KeyBounds&
   decide_tails(behind, bounds.tails, true, left);
 }
 
-/// Of a key under patterns, tokens that lead to the same place of all of them leave the same to
-/// come: one of them is looked at for all.
+/// Decides on tokens within a key under patterns. Tokens that lead to the same place in all
+/// patterns leave the same to come, so one of them is looked at for all.
 void JsonLimit::decide_patterned_key(const Config& config, const std::string& key, uint32_t left) {
   RegexPool& pool = machine_.grammar().pool();
   const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
@@ -344,7 +345,7 @@ bool JsonLimit::is_hopeless(const Config& config, uint32_t left) {
   if (config.frame != nullptr && machine_.keeps_text(config.frame)) return false;
   uint32_t least = 1;
   if (config.kind == Config::kKey) {
-    // Else another key may ask less of the rest.
+    // Another key may ask less of the rest in these cases.
     const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
     if (config.state == kEmptyNode || config.frame->needs != 0 || config.frame->inside ||
         config.frame->count < shape.min) {

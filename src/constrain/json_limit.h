@@ -26,8 +26,8 @@ class JsonLimit {
   void keep(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
 
  private:
-  /// Of the tokens of check_, what is known of one reading: whether they leave room in it. Neither
-  /// where it is not known.
+  /// What is known of one reading: which tokens of check_ leave room in it, and which do not. A
+  /// token that is in neither is not decided.
   struct Decided {
     std::vector<uint32_t> fits, misses;
   };

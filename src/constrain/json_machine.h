@@ -115,7 +115,7 @@ class JsonMachine {
   void start(Configs& out);
   /// Appends what `config` becomes with one more byte.
   void step(const Config& config, uint8_t byte, Configs& out);
-  /// The same for several, without duplicates.
+  /// Appends what `configs` become with one more byte, without duplicates.
   void step(const Configs& configs, uint8_t byte, Configs& out);
   /// A superset of the bytes that step() takes.
   ByteSet next_bytes(const Configs& configs);

@@ -233,8 +233,8 @@ bool JsonMask::add_unique_string(const Config& config, std::span<uint32_t> words
   return true;
 }
 
-/// Of a finite language: takes out the tokens behind which `rest`, which is used, and others that
-/// are used are all that is left. `used` is sorted.
+/// Takes out the tokens behind which nothing is left of a finite language but `rest`, which is
+/// used, and other used texts. `used` is sorted.
 void JsonMask::clear_used(NodeId content, std::string_view rest,
                           const std::vector<std::string>& used, std::span<uint32_t> mask) const {
   RegexPool& pool = machine_.grammar().pool();

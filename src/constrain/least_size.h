@@ -12,7 +12,7 @@
 
 namespace vitrine::constrain {
 
-/// Of sizes: what does not fit stays this one, that of what has no text.
+/// The size of what has no text; sizes that do not fit stay at it, too.
 inline constexpr uint64_t kNoSize = std::numeric_limits<uint64_t>::max();
 inline uint64_t add_sizes(uint64_t x, uint64_t y) { return x > kNoSize - y ? kNoSize : x + y; }
 inline uint64_t multiply_sizes(uint64_t x, uint64_t y) {

@@ -90,8 +90,8 @@ bool RegexPool::is_part_of(NodeId left, NodeId part) const {
          y.low == 0 && x.high <= y.high;
 }
 
-/// Of a conjunction. Those deep within one another are derived once for one byte, however many of
-/// the expression's parts lead to them.
+/// Derives a conjunction. Conjunctions deep within one another are derived once for one byte,
+/// however many of the expression's parts lead to them.
 NodeId RegexPool::derive_all(NodeId id, uint8_t byte) {
   constexpr int kDeep = 4;
   struct Depth {

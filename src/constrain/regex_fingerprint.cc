@@ -87,7 +87,7 @@ Fingerprint RegexPool::fingerprint(NodeId id) {
   return fingerprints_[id];
 }
 
-/// Of a node whose parts are known.
+/// The fingerprint of a node whose parts are known.
 Fingerprint RegexPool::fingerprint_of(NodeId id) const {
   const Node node = nodes_[id];
   Mixer mixer;

@@ -31,7 +31,7 @@ constexpr size_t kMaxWork = 20000;
 /// the text from its start on, whose states say which of them hold.
 class TextBefore {
  public:
-  /// Of lookbehinds in `tree`, but those within lookbehinds, and of `^`.
+  /// Collects the lookbehinds of `tree`, but for those within lookbehinds, and `^`.
   TextBefore(RegexPool& pool, const Syntax& tree) : pool_(pool) {
     collect(tree);
     // The text before is the empty one, and is text at all; then each lookbehind.
@@ -163,7 +163,7 @@ class Compiler {
     return known_[key] = assertion(items, at, place);
   }
 
-  /// Of an item that is or has an assertion.
+  /// The node of an item that is or has an assertion, and of those behind it.
   NodeId assertion(const std::vector<const Syntax*>& items, size_t at, Place place) {
     const Syntax& item = *items[at];
     switch (item.kind) {
@@ -269,7 +269,7 @@ class Compiler {
                         pool_.cat(some, sequence(items, at + 1, {false, 0})));
   }
 
-  /// Of an element without anchors or lookahead.
+  /// The node of an element without anchors or lookahead.
   NodeId language(const Syntax& item) {
     switch (item.kind) {
       case Syntax::kChars: return pool_.characters(item.chars);

@@ -29,7 +29,7 @@ inline constexpr NodeId kEmptyNode = 0;    // no string at all
 inline constexpr NodeId kEpsilonNode = 1;  // the empty string only
 inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
 
-/// Of bounds: what does not fit is unbounded.
+/// Sums and products of bounds: what does not fit is unbounded.
 inline uint32_t add_bounds(uint32_t x, uint32_t y) {
   return x > kUnbounded - y ? kUnbounded : x + y;
 }
@@ -87,7 +87,7 @@ class RegexPool {
   NodeId repeat(NodeId member, uint32_t low, uint32_t high);
   /// One of these strings (no duplicates needed).
   NodeId literals(std::vector<std::string> strings);
-  /// Of kLiterals: whether it holds for some string of what is left of them.
+  /// Tells whether `test` holds for what is left of some string of a kLiterals node.
   template <typename Test>
   bool any_literal(NodeId id, Test&& test) const {
     const Node& node = nodes_[id];

@@ -142,7 +142,7 @@ class SchemaSet {
   // Dynamic anchors by the resource that holds them; an empty name is $recursiveAnchor's.
   using Anchors = std::map<std::string, Target>;
   std::map<std::string, Anchors, std::less<>> anchors_;
-  // Of each name the resource that a way from the root met first. The first scope has none.
+  // Maps each name to the resource that a way from the root met first. The first scope has none.
   using DynamicScope = std::map<std::string, std::string>;
   std::vector<DynamicScope> dynamic_scopes_ = {{}};
   std::map<DynamicScope, uint32_t> scope_ids_ = {{{}, 0}};

@@ -16,7 +16,7 @@ std::string byte_set_text(const ByteSet& bytes);
 /// Printable ASCII as it is, all other bytes as \xNN, up to `limit` bytes; what is cut ends with
 /// "…".
 std::string printable(std::string_view text, size_t limit);
-/// The same of valid UTF-8, of which all but control characters stay.
+/// Valid UTF-8, of which all but control characters stay, cut in the same way.
 std::string printable_utf8(std::string_view text, size_t limit);
 
 /// A reading, cut to what a log keeps of it.

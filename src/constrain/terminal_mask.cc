@@ -22,8 +22,8 @@ NodeId TerminalMasks::stand_in(NodeId state) {
   return stand_ins_[state] = out;
 }
 
-/// Of a string's content that is a pattern and a length at once: a length that is far from its
-/// limit changes nothing either, where what the pattern needs to end fits.
+/// Leaves a far length out of a string's content that is a pattern and a length at once: a length
+/// that is far from its limit changes nothing either, where what the pattern needs to end fits.
 NodeId TerminalMasks::without_far_length(NodeId state) {
   const Node body = pool_.node(state);
   if (body.kind != NodeKind::kJsonBody || body.b != 0) return state;
@@ -130,8 +130,8 @@ TerminalMasks::Slice TerminalMasks::try_slice(NodeId state, uint32_t set) {
 }
 
 TerminalMasks::Slice TerminalMasks::best_slice(NodeId state) {
-  // Of the kinds that the state takes next: all, without punctuation, letters and digits, and so
-  // on.
+  // Sets of the kinds that the state takes next: all of them, all but punctuation, letters and
+  // digits, and so on.
   static constexpr uint32_t kTried[] = {63, 31, 23, 15, 7, 3, 5, 1, 6, 2, 4};
   Slice best;
   if (!table_.slices.is_built()) return best;

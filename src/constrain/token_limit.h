@@ -48,8 +48,8 @@ void keep_fitting(const TokenTable::Impl& table, std::span<uint32_t> mask,
 /// A mask but for the tokens that end the sequence.
 std::vector<uint32_t> without_ends(const TokenTable::Impl& table, std::span<const uint32_t> mask);
 
-/// Of a regular language: takes out of `mask`, but for the tokens that end the sequence, what
-/// leaves more than `left` tokens to finish.
+/// Takes out of `mask`, but for the tokens that end the sequence, what leaves more than `left`
+/// tokens to finish in a regular language.
 void keep_fitting(const TokenTable::Impl& table, TerminalMasks& terminals, FinishTexts& texts,
                   RegexPool& pool, NodeId state, std::span<uint32_t> mask, uint32_t left);
 

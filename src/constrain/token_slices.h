@@ -27,7 +27,7 @@ class TokenSlices {
   /// long, or has other characters).
   struct Profile {
     uint8_t kinds = 0, length = 0;
-    /// Of two tokens together.
+    /// The profile of two tokens together.
     Profile operator|(Profile other) const {
       return {static_cast<uint8_t>(kinds | other.kinds),
               length > other.length ? length : other.length};

@@ -71,19 +71,19 @@ struct TokenTable::Impl {
     /// Tokens of more than kMaxSlice characters, with their number.
     std::vector<std::pair<uint32_t, int32_t>> long_tokens;
     std::vector<Close> closes;
-    /// Of the last of `inside`, those that end between two characters.
+    /// Those of the last of `inside` that end between two characters.
     std::vector<uint32_t> whole;
     /// The last of `inside`, and the leaves of `closes`.
     std::vector<uint32_t> open;
     std::vector<uint32_t> open_key;        // the same but for those with an escape
     std::vector<uint32_t> close_branches;  // nodes of `closes` that are no leaves
     std::vector<uint32_t> escaped_leaves;  // leaves that open_key lacks
-    /// Of close_branches: for a key, whatever it is, the same may follow; and the others, with an
-    /// escape or with another string within one token.
+    /// Two parts of close_branches: those behind which the same may follow whatever a key is, and
+    /// the others, with an escape or with another string within one token.
     std::vector<uint32_t> key_branches, odd_branches;
     std::vector<int32_t> escapes;  // tokens with a backslash
-    /// Of each of `escapes`: the first byte of the characters that it spells, -1 where it spells
-    /// less than one.
+    /// [escapes] the first byte of the characters that each spells; -1 where it spells less than
+    /// one.
     std::vector<int16_t> first_spelled;
     /// The last of `inside` by what they leave of the string: behind all of one kind the same may
     /// come. Kind 0 ends between two characters.

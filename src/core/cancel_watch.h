@@ -22,8 +22,9 @@ inline void throw_if_raised(const std::atomic<bool>* flag, const char* what) {
   throw Error(ErrorKind::kCancelled, std::string(what) + " was cancelled by its host");
 }
 
-/// Of one step at a time. What one thread has seen all see, until the next step: pieces that were
-/// left out stay so where the host lowers its flag. Looks take a load or two, and no lock.
+/// Watches the hosts' flags during one step at a time. What one thread has seen all threads see
+/// until the next step, so that pieces which were left out stay so where the host lowers its flag.
+/// A look takes a load or two, and no lock.
 class alignas(64) CancelWatch {
  public:
   /// Room for the flags of so many inputs, and of all steps.

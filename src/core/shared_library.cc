@@ -25,7 +25,7 @@ void* find_library_symbol(const std::string& name, const char* symbol, int flags
     reason = dlerror();
     library = dlopen(name.c_str(), flags);
     const char* problem = library == nullptr ? dlerror() : nullptr;
-    // Of one that is there, why it cannot be loaded is of more use than where else none is.
+    // Why a library that is there cannot be loaded is of more use than where else none is.
     const bool is_beside = ::access(beside.c_str(), F_OK) == 0;
     if (problem != nullptr && !is_beside) reason = problem;
     if (library == nullptr) return nullptr;

@@ -15,7 +15,8 @@ class EagleCache {
  public:
   static constexpr int32_t kBlock = kernels::kKvLanes;
   static constexpr int32_t kBranches = 2 * DraftTree::kWidth;
-  /// Of a branch: what its first block has of the text, and the branch's own positions.
+  /// Blocks of a branch: the first, which begins with the end of the text, and one for more of the
+  /// branch's own positions.
   static constexpr int32_t kBranchBlocks = 2;
   static_assert(DraftTree::kMaxDepth <= kBlock);
 

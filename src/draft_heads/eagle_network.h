@@ -55,7 +55,7 @@ class EagleNetwork {
   /// embedding is read there.
   void run(std::span<const EagleRow> rows, bool scores = false);
 
-  // Of the rows of the last run that guess, in their order:
+  // Results of the last run; `guess` counts its rows that guess, in their order.
   /// [hidden] what the next row of the chain is made of. Valid until the next run has copied it.
   const float* state(size_t guess) const { return states_.row(static_cast<int64_t>(guess)); }
   std::span<const float> logits(size_t guess) const {
@@ -131,7 +131,7 @@ class EagleNetwork {
   std::vector<int32_t> active_;  // rows of the run that go on behind keys and values
   std::vector<int32_t> fused_rows_;
   std::vector<int32_t> block_table_;
-  // Of each branch the same but for its own blocks, and where those stand.
+  // [branches] the same table but for the branch's own blocks, and where those begin.
   std::array<std::vector<int32_t>, EagleCache::kBranches> branch_tables_;
   std::array<int32_t, EagleCache::kBranches> branch_begins_ = {};
   std::vector<float> frequencies_, cos_, sin_;

@@ -26,7 +26,7 @@ struct HeadText {
   }
   HeadText& operator=(const HeadText&) = delete;
 
-  /// Of what it keeps beside keys and values.
+  /// Bytes of what it keeps beside keys and values.
   uint64_t bytes() const { return tokens.capacity() * sizeof(int32_t) + features.bytes(); }
   int64_t length() const { return std::ssize(tokens); }
   /// The position of the last pair, where the newest token has its own; else -1.

@@ -262,7 +262,7 @@ class MedusaDrafter final : public HeadDrafter {
     return best_[static_cast<size_t>(head * kMedusaRows + row)];
   }
 
-  /// Of all rows; of those that asked for less it is not read.
+  /// Finds the best tokens of all rows; those of rows that asked for less are not read.
   void find_best(int64_t head, int32_t count, bool scores) {
     const int64_t vocabulary = config_.draft_vocabulary;
     for (int32_t row = 0; on_logits && row < count; ++row) {

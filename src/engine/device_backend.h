@@ -17,12 +17,13 @@ struct DeviceModelInputs;
 /// Loads the CUDA backend. Throws kUnavailable where it or the device is not here.
 void require_cuda_device(const Device& device);
 
-/// A model on that device, by the fused kernels of its backend. Throws kUnavailable where the
-/// device or its kernels are not here, and what the backend throws.
+/// Makes a model on that device, which runs on the fused kernels of its backend. Throws
+/// kUnavailable where the device or its kernels are not here, and what the backend throws.
 std::unique_ptr<DeviceModel> make_device_model(const Device& device,
                                                const DeviceModelInputs& inputs);
 
-/// The same for a joint of rows of models on that device, over so many tokens.
+/// Makes a joint of rows of models on that device, over a vocabulary of so many tokens. Throws as
+/// make_device_model() does.
 std::unique_ptr<DeviceJoint> make_device_joint(const Device& device, const DeviceJointSpec& spec,
                                                int64_t vocab);
 

@@ -22,7 +22,7 @@ struct Engine::Impl {
   AuditSink* sink() const { return runner.audit_sink(); }
 
   engine::StepRunner runner;
-  engine::Occupant& occupant;  // that of the threads
+  engine::Occupant& occupant;  // the threads' occupant
   engine::StepThreadLender lender;
   engine::LoneFailures lone_failures;
 };

@@ -14,13 +14,13 @@ namespace vitrine::engine {
 EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
                               const ModelConfig& config, ops::Graph& graph);
 
-/// The config of a model whose own limit is at least the context that the options name: of what is
-/// only described.
+/// Returns the config of a model that is only described: its own limit is raised to the context
+/// that the options name where it is below that.
 ModelConfig described_config(ModelConfig config, const EngineOptions& options);
 
-/// CUDA's fused kernels run: whoever wants them asks for them.
+/// Returns true where the options name a CUDA device and the fused kernels.
 bool runs_fused_on_cuda(const EngineOptions& options);
-/// Fused kernels, on whatever device.
+/// Returns true where fused kernels run, on whatever device.
 inline bool runs_fused(const EngineOptions& options) {
   return options.device.kind == DeviceKind::kCpu ? options.kernels != KernelPath::kReference
                                                  : runs_fused_on_cuda(options);

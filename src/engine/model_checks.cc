@@ -15,7 +15,7 @@ namespace vitrine::engine {
 
 namespace {
 
-// Of a matrix in blocks of a GGUF file; else empty.
+// The module of a matrix in blocks of a GGUF file; empty for any other tensor.
 std::string module_in_blocks(const TensorInfo& info) {
   constexpr std::string_view kWeight = ".weight";
   const bool is_matrix = info.block_format != nullptr && info.shape.size() == 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked at once when a model is loaded, before its weights, and what of a step's input.
+// Checks of a model when it is loaded, before its weights are, and checks of a step's inputs.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace vitrine::engine {
 
-/// A config with fewer layers or experts than the files have is another model's, or was edited.
-/// Throws kBadFile.
+/// Throws kBadFile for a config with fewer layers or experts than the files have: it is another
+/// model's, or was edited.
 void require_no_surplus(const Checkpoint& checkpoint, const ModelConfig& config);
 
-/// A GGUF file has matrices that are multiplied as the integers that they are.
+/// Returns true for a GGUF file with matrices that are multiplied as the integers that they are.
 bool has_packed_blocks(const Checkpoint& checkpoint);
 
 /// Logs one line on matrices whose blocks no fused kernel reads: they run as the float32 that they
@@ -25,20 +25,21 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict);
 /// Throws kInvalidArgument unless `adapter` is one of `count`, or -1.
 void require_adapter(int adapter, int count);
 
-/// What config and options, in which nothing is left open, say of a model.
+/// Writes to `summary` what config and options, in which nothing is left open, say of a model.
 void describe_model(const ModelConfig& config, const EngineOptions& options, ModelSummary& summary);
 
 /// Throws kInvalidArgument for an id that the vocabulary does not have.
 void require_token_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
-/// The tokens that a sequence with `past` others brings. Throws kInvalidArgument.
+/// Checks the tokens that a sequence with `past` others brings. Throws kInvalidArgument.
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size);
 
-/// All of a step's inputs, and whether there is room for them. Throws kInvalidArgument and
-/// kOutOfMemory.
-/// Throws kInvalidArgument where a layer has fewer positions of the sequence than it has.
+/// Throws kInvalidArgument where a layer has fewer positions of the sequence than the sequence has.
 void require_level(const kv::BlockPool& pool, SequenceId sequence);
+
+/// Checks all of a step's inputs, and that there is room for them. Throws kInvalidArgument and
+/// kOutOfMemory.
 void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                 const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
                 const RowSampler& row_sampler);
@@ -47,12 +48,12 @@ void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
 /// has hidden states alone.
 void require_no_choices(std::span<const StepInput> inputs);
 
-/// Of a row from which a device chose nothing: kInvalidArgument where nothing was left, else
-/// kInternal, with `where` its logits broke.
+/// Throws for a row from which a device chose nothing: kInvalidArgument where nothing was left to
+/// choose from, else kInternal, which names `where` its logits broke.
 [[noreturn]] void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
                                 const std::string& where);
 
-/// Where attribution needs a choice before the pass has ended. Throws kUnsupported.
+/// Throws kUnsupported, where attribution needs a choice before the pass has ended.
 [[noreturn]] void refuse_late_choice();
 
 }  // namespace vitrine::engine

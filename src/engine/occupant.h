@@ -17,9 +17,9 @@ class Occupant {
   explicit Occupant(const char* host) : host_(host) {}
 
   /// Goes inside where nobody is, for no longer than a step takes: whoever comes meanwhile waits.
-  /// False where somebody is; leave_soon() ends it else, on the same thread.
+  /// Returns false where somebody is inside; else leave_soon() has to follow, on the same thread.
   bool enter_if_free() {
-    // Before it is inside, so that who finds it there knows.
+    // This is counted before the thread is inside, so that whoever finds it there knows.
     brief_.fetch_add(1, std::memory_order_relaxed);
     std::thread::id nobody;
     if (thread_.compare_exchange_strong(nobody, std::this_thread::get_id(),
@@ -38,18 +38,19 @@ class Occupant {
  private:
   friend class Occupied;
   const char* host_;
-  std::atomic<std::thread::id> thread_{};  // that of no thread: nobody
+  std::atomic<std::thread::id> thread_{};  // the thread that is inside; the id of no thread: nobody
   std::atomic<int> brief_{0};              // who is inside, or tries to be, for a moment alone
 };
 
-/// Occupies for a scope. Allocates nothing where nobody else is inside.
+/// Occupies an engine or a federation for a scope. Allocates nothing where nobody else is inside.
 class Occupied {
  public:
   enum Waiting { kThrows, kWaits, kReads };
 
-  /// Where another thread is inside, throws kInvalidArgument, or waits until it has left, as all
-  /// do for who is inside for a moment alone (enter_if_free). Where this thread is inside already
-  /// (a sampler, sink or combiner of its step calls), kReads stays with that, and the others throw.
+  /// Goes inside. Where another thread is inside, kThrows throws kInvalidArgument, and the others
+  /// wait until it has left; all wait for a thread that is inside for a moment only
+  /// (enter_if_free). Where this thread is inside already (a sampler, sink or combiner of its step
+  /// calls), kReads goes on within that, and the others throw.
   explicit Occupied(Occupant& occupant, Waiting waiting = kThrows) : occupant_(occupant) {
     const std::thread::id self = std::this_thread::get_id();
     while (true) {
@@ -70,7 +71,7 @@ class Occupied {
   Occupied& operator=(const Occupied&) = delete;
 
  private:
-  /// Whether the thread that was found inside is there for more than a moment.
+  /// Returns true where the thread that was found inside is there for more than a moment.
   bool stays(std::thread::id found) const {
     return occupant_.brief_.load(std::memory_order_acquire) == 0 &&
            occupant_.thread_.load(std::memory_order_relaxed) == found;

@@ -12,9 +12,9 @@
 
 namespace vitrine::engine {
 
-/// Bytes a second of the fastest of the passes over `parts` that begin within `seconds`, at least
-/// two. None where the parts hold not one line of 64 bytes. Throws kCancelled where the flag is
-/// raised (null: there is none).
+/// Returns the bytes a second of the fastest pass over `parts`, among those that begin within
+/// `seconds`, at least two; nothing where the parts do not hold a line of 64 bytes. Throws
+/// kCancelled where the flag is raised (null: there is none).
 std::optional<double> measure_read_bandwidth(const kernels::CpuKernels& kernel, WorkerPool& pool,
                                              std::span<const std::span<const std::byte>> parts,
                                              double seconds, const std::atomic<bool>* cancelled);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reference path is a library of its own, loaded when a model asks for it, so that a process
-// that runs the fused kernels never maps libtorch. The backend includes this header, the engine
-// links nothing of it.
+// that runs the fused kernels never maps libtorch. The backend includes this header; the engine
+// links nothing of the backend.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct ReferenceInputs {
   int64_t rope_half = 0;
   const float* rope_cos = nullptr;  // [max_context, rope_half]
   const float* rope_sin = nullptr;
-  int64_t sliding_half = 0;            // of layers that slide, where these have their own; else 0
+  // Half the rotated width in layers that slide, where these have frequencies of their own; else 0.
+  int64_t sliding_half = 0;
   const float* sliding_cos = nullptr;  // [max_context, sliding_half]
   const float* sliding_sin = nullptr;
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none
@@ -43,7 +44,8 @@ inline constexpr const char* kReferenceSymbol = "vitrine_torch_make_executor";
 
 }  // namespace vitrine::engine
 
-/// Of a backend: the caller deletes what it returns. Throws kUnavailable where the device is not
-/// here, and what reading the weights throws. Null in a program that does not hold the backend.
+/// The backend's function that makes an executor, which the caller deletes. It throws kUnavailable
+/// where the device is not here, and what reading the weights throws. The symbol is null in a
+/// program that does not hold the backend.
 extern "C" __attribute__((weak, visibility("default"))) vitrine::engine::Executor*
 vitrine_torch_make_executor(vitrine::engine::ReferenceInputs& inputs);

@@ -7,7 +7,7 @@
 namespace vitrine::federation {
 
 inline constexpr size_t kMinSpecialists = 2, kMaxSpecialists = 64;
-/// Of a product's weights, and of a gate's weights and biases, the largest magnitudes.
+/// The largest magnitudes of a product's weights, and of a gate's weights and biases.
 inline constexpr double kLargestExponent = 100, kLargestGateWeight = 1e6;
 /// How far from one a mixture's weights may sum.
 inline constexpr double kSumTolerance = 1e-6;

@@ -11,7 +11,8 @@ namespace vitrine::federation {
 /// Throws kInvalidArgument where there is nothing to fit on, where the data are of other sizes than
 /// they say, and for a token that no specialist has a log-probability of.
 void check_data(const FitData& data);
-/// The same where a gate is to read the hidden states, of which `spec` has the weights.
+/// Throws as check_data(), and where a gate, whose weights `spec` has, cannot read the hidden
+/// states.
 void check_gate(const CombinerSpec& spec, const FitData& data);
 
 /// The weights that a mixture or a gate gives the specialists at each token. Keeps references.

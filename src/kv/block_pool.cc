@@ -330,7 +330,7 @@ int32_t BlockPool::take_block(int32_t copied) {
   return take_copy(full_, full_.take(), copied, copy_block_);
 }
 
-// Of a block that was taken: it goes back where the copy fails.
+// Copies into a block that was just taken, which goes back where the copy fails.
 int32_t BlockPool::take_copy(BlockStore& store, int32_t own, int32_t copied,
                              const std::function<void(int32_t, int32_t)>& copy) {
   if (copied == kNoBlock) return own;

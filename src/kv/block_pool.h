@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KV blocks: which are free, who shares them, and which positions of a sequence each one holds.
-// The memory itself belongs to the engine; this room only numbers it.
+// Blocks of keys and values: which are free, who shares them, and which positions of a sequence
+// each one holds. The memory itself belongs to the engine; this room only numbers it.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,24 @@ namespace vitrine::kv {
 /// long as it lives.
 struct SequenceBlocks {
   int64_t length = 0;
-  std::span<int32_t> blocks;         // of layers that see all positions
-  std::span<int32_t> window_blocks;  // of layers within a window, see BlockPool; -1: given back
-  std::span<int32_t> history;        // [length] the tokens so far
-  int32_t adapter = -1;              // which its keys and values were made with; -1: none
+  std::span<int32_t> blocks;  // of layers that see all positions
+  // Blocks of layers within a window (BlockPool says how); -1: given back.
+  std::span<int32_t> window_blocks;
+  std::span<int32_t> history;  // [length] the tokens so far
+  int32_t adapter = -1;        // which its keys and values were made with; -1: none
 };
 
-/// The beginning of a sequence, which stays when that goes on or goes.
+/// The beginning of a sequence, which stays whether the sequence goes on or is released.
 struct PrefixBlocks {
   int64_t length = 0;
   std::vector<int32_t> blocks;
-  std::vector<int32_t> window_blocks;    // -1: it has none there
-  std::vector<HeldState> window_points;  // without slots, ascending: whose windows these hold
-  std::vector<int32_t> history;          // [length]
+  std::vector<int32_t> window_blocks;  // -1: it has none there
+  // The lengths whose windows the window blocks hold, ascending; they have no slots.
+  std::vector<HeldState> window_points;
+  std::vector<int32_t> history;  // [length]
   int32_t adapter = -1;
   HeldState state = {};
-  int64_t forced_end = 0;  // as a sequence has it
+  int64_t forced_end = 0;  // BlockPool::forced_end() of its positions
   uint64_t last_use = 0;   // when it was made, or a sequence last began with it
 };
 
@@ -47,94 +49,97 @@ struct PoolSizes {
   int64_t max_sequences = 0;  // live at once
   int64_t layers = 1;
   int64_t states = 0;  // slots for states; 0: the model has none
-  // Of layers in which a token sees so many positions at most, its own the last; 0: there are none.
+  // The most positions that a token sees in layers within a window, its own the last; 0: there are
+  // no such layers.
   int64_t window = 0;
   int64_t window_blocks = 0;
   int64_t max_step_tokens = 1;
 };
 
-/// The lowest block of a table that is read for positions from `length` on.
+/// Returns the lowest block of a table that is read for positions from `length` on.
 int64_t first_window_block(int64_t length, int64_t window, int64_t block_size);
-/// The most blocks that a sequence needs at once while `tokens` of it are computed, with the one
-/// below its window that it keeps.
+/// Returns the most window blocks that a sequence needs at once while `tokens` of it are computed,
+/// the one that it keeps below its window among them.
 int64_t most_window_blocks(int64_t tokens, int64_t window, int64_t block_size);
-/// How many a step of so many tokens takes before it gives any back.
+/// Returns how many window blocks a step of so many tokens takes before it gives any back.
 int64_t step_window_blocks(int64_t tokens, int64_t block_size);
-/// How many do for a pool of sequences whose steps have so many tokens at most, their earlier
-/// windows among them.
+/// Returns how many window blocks are enough for a pool of these sizes, with room for its
+/// sequences' earlier windows.
 int64_t enough_window_blocks(const PoolSizes& sizes);
 
 /// Hands out fixed-size blocks with reference counts. Sequences grow without allocating. Not
 /// thread-safe.
 ///
 /// Layers within a window have blocks of their own and a second table, table_stride() entries
-/// behind the first. A sequence needs the blocks that its next token sees, and one block below;
-/// what lies below that goes back to the pool when a step is over (settle). Where a prompt or an
-/// answer ends, or kCheckpointDistance positions after the last time, it goes on holding what was
-/// seen there, as a prefix does. Nobody needs these: they are asked back where a sequence that
-/// runs finds no block free, as states are where it finds no slot. Prefixes give first, the one
-/// that was used least recently of those that free something by themselves; so a step takes from
-/// no more of them than it needs blocks, and what many share stays longest. Positions whose windows
-/// are gone have to be computed again from the last ones that are there (window_length).
+/// behind the first. A sequence needs the window blocks that its next token sees, and one block
+/// below them; blocks below that go back to the pool when a step is over (settle). Where a prompt
+/// or an answer ends, or kCheckpointDistance positions after the last such place, the sequence goes
+/// on holding the blocks that were seen there, as a prefix does. Nobody needs these blocks: they
+/// are asked back where a sequence that runs finds no block free, as states are where it finds no
+/// slot. Prefixes give first, beginning with the one that was used least recently among those that
+/// free something by themselves; so a step takes from no more prefixes than it needs blocks, and
+/// what many share stays longest. Positions whose windows are gone have to be computed again from
+/// the last ones whose windows are there (window_length).
 class BlockPool {
  public:
   class Tally;
 
-  /// `copy_block(from, to)` copies one block's keys and values in every layer.
-  /// `copy_state`: StatePool's; null where there are no states. `copy_window_block`: as copy_block,
-  /// of layers within a window; null where there are none.
+  /// `copy_block(from, to)` copies one block's keys and values in every layer that sees all
+  /// positions, `copy_window_block` in every layer within a window (null where there are none).
+  /// `copy_state` is StatePool's (null where there are no states).
   BlockPool(const PoolSizes& sizes, std::function<void(int32_t from, int32_t to)> copy_block,
             std::function<void(int32_t from, int32_t to)> copy_state = nullptr,
             std::function<void(int32_t from, int32_t to)> copy_window_block = nullptr);
 
-  /// What the numbers of a pool of these sizes take: its counts of blocks, and the tables and
-  /// histories of sequences, as large as they get.
+  /// Returns the bytes that a pool of these sizes takes beside keys, values and states: its counts
+  /// of blocks, and the tables and histories of sequences, as large as they get.
   static uint64_t bytes_of(const PoolSizes& sizes);
   uint64_t num_bytes() const {
     return full_.num_bytes() + windowed_.num_bytes() + slots_.num_bytes();
   }
 
-  /// Throws kOutOfMemory where as many sequences live as may.
+  /// Makes an empty sequence. Throws kOutOfMemory where as many sequences live as may.
   uint64_t create(int32_t adapter = -1);
-  /// Full blocks are shared; a partial last block is copied. Throws kOutOfMemory where none is
-  /// free, or as create() does.
+  /// Makes a sequence with the same past: full blocks are shared, a partial last block is copied.
+  /// Throws kOutOfMemory where no block is free, or as create() does.
   uint64_t fork(uint64_t sequence);
   void truncate(uint64_t sequence, int64_t length);
-  /// Of the positions that the last append() brought, the first `count` stay.
+  /// Keeps the first `count` of the positions that the last append() brought, and drops the others.
   void keep(uint64_t sequence, int64_t count);
   void release(uint64_t sequence);
-  /// Throws kInvalidArgument for an unknown sequence.
+  /// Returns the sequence. Throws kInvalidArgument where it is unknown.
   const SequenceBlocks& get(uint64_t sequence) const;
 
   /// Counts the blocks of a sequence's first `length` positions once more, the last one too where
-  /// it is partly filled: whoever writes behind them copies it. Takes no block. The number is one
-  /// that no sequence has.
+  /// it is partly filled: whoever writes behind them copies it. Takes no block. Returns the
+  /// prefix's number, which no sequence has.
   uint64_t retain(uint64_t sequence, int64_t length);
-  /// A new sequence that begins with so much of a prefix and shares its blocks. Takes no block.
-  /// Throws kOutOfMemory as create() does.
+  /// Makes a sequence that begins with the first `length` positions of a prefix and shares its
+  /// blocks. Takes no block. Throws kOutOfMemory as create() does.
   uint64_t attach(uint64_t prefix, int64_t length);
   void release_prefix(uint64_t prefix);
-  /// Throws kInvalidArgument for an unknown prefix.
+  /// Returns the prefix. Throws kInvalidArgument where it is unknown.
   const PrefixBlocks& prefix(uint64_t prefix) const;
 
-  /// Makes room; a shared last block is copied before it is written. The caller has checked that
-  /// enough blocks are free (Tally) and that the context holds it. Does not change the length.
+  /// Makes room for `count` more positions; a shared last block is copied before it is written. The
+  /// caller has checked that enough blocks are free (Tally) and that the context holds them. Does
+  /// not change the length.
   void prepare(uint64_t sequence, int64_t count);
-  /// The tokens have been written.
+  /// Adds tokens to the sequence whose keys and values have been written.
   void append(uint64_t sequence, const int32_t* tokens, int64_t count);
 
-  /// The token stands at `position`, behind those before it, and nothing behind it.
+  /// Puts the token at `position`, behind those before it, and drops what stood there and behind.
   void put(uint64_t sequence, int64_t position, int32_t token);
 
   static constexpr int32_t kNoBlock = -1;
-  /// A block for somebody who is no sequence, with a copy of what `copied` holds (kNoBlock:
+  /// Takes a block for somebody who is no sequence, with a copy of what `copied` holds (kNoBlock:
   /// nothing). Throws kOutOfMemory where none is free.
   int32_t take_block(int32_t copied);
   void give_back(int32_t block) { full_.drop(block); }
-  /// A sequence's blocks from its number `first` on become these, which were taken by
-  /// take_block(); those that it had go.
+  /// Puts these blocks, which were taken by take_block(), in the place of a sequence's blocks from
+  /// its number `first` on, and drops those.
   void replace_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks);
-  /// The same of layers within a window; a block is taken on behalf of a sequence that runs.
+  /// Do the same in layers within a window; a block is taken on behalf of a sequence that runs.
   int32_t take_window_block(uint64_t sequence, int32_t copied);
   void give_back_window_block(int32_t block);
   void replace_window_blocks(uint64_t sequence, int64_t first, std::span<const int32_t> blocks);
@@ -142,66 +147,71 @@ class BlockPool {
   void trim(uint64_t sequence);
 
   bool has_states() const { return states_.num_slots() > 0; }
-  /// How many of a sequence's positions its state has taken in.
+  /// Returns how many of a sequence's positions its state has taken in.
   int64_t state_length(uint64_t sequence) const { return look_up(sequence).state.length; }
-  /// Before a pass that takes `count` tokens into its state: returns the slot, which the sequence
-  /// alone holds then. The state as it is stays beside it where there is room: with `keeps` until
-  /// the next such call; and where a prompt or an answer ends, or kCheckpointDistance positions
-  /// after the last time, as one of the sequence's checkpoints.
+  /// Makes the sequence the only holder of its state's slot, and returns that. Call it before a
+  /// pass that takes `count` tokens into the state. Where there is room, the state as it is stays
+  /// in another slot: with `keeps` until the next such call, and as one of the sequence's
+  /// checkpoints where a prompt or an answer ends, or kCheckpointDistance positions after the last
+  /// checkpoint.
   int32_t own_state(uint64_t sequence, int64_t count, bool keeps);
-  /// The pass has taken in the tokens before this position.
+  /// Notes that the pass has taken in the tokens before this position.
   void set_state_length(uint64_t sequence, int64_t length);
-  /// A pass that failed may have written some of it.
+  /// Gives up the state, which a pass that failed may have written in part.
   void lose_state(uint64_t sequence);
-  /// Positions before this one were computed with routes that were forced: no pass makes them
-  /// again. The largest one stands.
+  /// Notes that positions before this one were computed with forced routes, so that no pass can
+  /// make them again. The largest `end` stands.
   void set_forced_end(uint64_t sequence, int64_t end);
   int64_t forced_end(uint64_t sequence) const { return look_up(sequence).forced_end; }
 
-  /// How many of a sequence's positions a layer has keys and values of: all, where no step left
-  /// layers out.
+  /// Returns how many of a sequence's positions a layer has keys and values of: all, where no step
+  /// left layers out.
   int64_t layer_length(uint64_t sequence, int64_t layer) const;
-  /// Before a step of some layers: from now on each has its own number, until all are equal again.
+  /// Gives each layer a length of its own, until all are equal again. Call it before a step of some
+  /// layers.
   void hold_layers(uint64_t sequence);
-  /// Layers [first, end) have those of so many positions.
+  /// Notes that layers [first, end) have keys and values of so many positions.
   void set_layer_length(uint64_t sequence, int64_t first, int64_t end, int64_t length);
-  /// The first layer that has fewer positions than the sequence; -1: there is none.
+  /// Returns the first layer that has fewer positions than the sequence; -1: there is none.
   int64_t first_lagging_layer(uint64_t sequence) const;
 
   bool has_windows() const { return windowed_.num_blocks() > 0; }
-  /// False where all layers are within a window.
+  /// Returns false where all layers are within a window.
   bool has_full_layers() const { return full_.num_blocks() > 0; }
-  /// How many of a sequence's positions can be gone on from: all, or those that layers within a
-  /// window were left with when positions were dropped.
+  /// Returns how many of a sequence's positions layers within a window can go on from: all, or
+  /// those that they were left with when positions were dropped.
   int64_t window_length(uint64_t sequence) const { return look_up(sequence).window_length; }
-  /// How many of the first `length` positions of a prefix a sequence that begins with these has at
-  /// once; the others of them have to be computed again. Throws kInvalidArgument for an unknown
+  /// Returns how many of the first `length` positions of a prefix a sequence that begins with these
+  /// has at once; the others have to be computed again. Throws kInvalidArgument for an unknown
   /// prefix, or one of fewer positions.
   int64_t resumed_length(uint64_t prefix, int64_t length) const;
-  /// How many of a sequence's positions it can go on from: the others have to be computed again
-  /// before its next token.
+  /// Returns how many of its positions a sequence can go on from, with windows, state and blocks;
+  /// the others have to be computed again before its next token.
   int64_t computed_length(uint64_t sequence) const;
-  /// Before a pass that computes `count` positions behind those again. The caller has checked that
-  /// enough blocks are free.
+  /// Makes room for a pass that computes `count` positions behind computed_length() again. The
+  /// caller has checked that enough blocks are free.
   void prepare_again(uint64_t sequence, int64_t count);
-  /// The pass has computed the positions before this one.
+  /// Notes that the pass has computed the positions before this one.
   void set_computed_length(uint64_t sequence, int64_t length);
   /// Gives up all blocks and states of a sequence, which keeps its tokens. Throws kInvalidArgument
   /// where some layers have fewer positions than others.
   void give_up(uint64_t sequence);
-  /// The last append()'s step is over: blocks below the window are given back. `keeps`: some of its
-  /// positions may be dropped by keep(), so what was seen before it stays.
+  /// Gives back the blocks below the window, when the last append()'s step is over. `keeps`: keep()
+  /// may drop some of the step's positions, so what was seen before the step stays.
   void settle(uint64_t sequence, bool keeps);
-  /// From a table's entry to that of the same positions in layers within a window.
+  /// Returns the distance from a table's entry to that of the same positions in layers within a
+  /// window.
   int64_t table_stride() const { return table_stride_; }
-  /// Entries of a sequence's tables together.
+  /// Returns the entries of a sequence's tables together.
   int64_t table_entries() const { return table_stride_ * (has_windows() ? 2 : 1); }
 
-  /// The block that is given out when `index` others have been, as things stand; -1: there is none.
+  /// Returns the block that is given out when `index` others have been, as things stand; -1: there
+  /// is none.
   int32_t next_free(size_t index) const { return full_.next_free(index); }
   int64_t num_free() const { return full_.num_free(); }
   int64_t num_blocks() const { return full_.num_blocks(); }
-  /// The same of layers within a window; free are those too that nobody needs.
+  /// Return the counts of layers within a window, where blocks that nobody needs count as free,
+  /// too.
   int64_t num_free_window() const { return windowed_.num_unneeded(); }
   int64_t num_window_blocks() const { return windowed_.num_blocks(); }
   int64_t num_sequences() const { return slots_.num_taken(); }
@@ -213,16 +223,18 @@ class BlockPool {
     int32_t slot = -1;
     int64_t step_begin = 0;  // its length before the last append()
     bool lags = false;       // some layer has fewer positions: see layer_lengths_
-    HeldState state;         // of its beginning, at most of all of it
-    HeldState kept;          // of before the last pass; without a slot there is none
+    HeldState state;         // of its first positions, or of all of them
+    HeldState kept;          // as it was before the last pass; without a slot there is none
     StateCheckpoints checkpoints;
     int64_t last_count = 0;  // tokens that the last pass took into the state
     int64_t forced_end = 0;
-    int64_t window_length = 0;   // positions that layers within a window have; else its length
-    int64_t first_needed = 0;    // of the window's blocks: this one and those behind it are needed
-    uint64_t last_use = 0;       // when it was made, or last made room
-    int64_t lost_from = -1;      // it gave up its blocks: so many positions have one again; -1: all
-    mutable uint64_t tally = 0;  // the last one that it was added to
+    // Positions that layers within a window have; its length where none are gone.
+    int64_t window_length = 0;
+    int64_t first_needed = 0;  // the first of the window blocks that are needed
+    uint64_t last_use = 0;     // when it was made, or last made room
+    // Positions that have blocks again since it gave up its blocks; -1: it has all.
+    int64_t lost_from = -1;
+    mutable uint64_t tally = 0;  // the last tally that it was added to
   };
 
   const Sequence& look_up(uint64_t sequence) const;
@@ -250,7 +262,7 @@ class BlockPool {
   void cut_state(Sequence& sequence, int64_t length);
   static bool ends_turn(const Sequence& sequence, int64_t length, int64_t count);
   void free_state_slot(Sequence& runs);
-  // In eviction.cc.
+  // The functions below stand in eviction.cc.
   int64_t full_length(const Sequence& sequence) const {
     return sequence.lost_from < 0 ? sequence.length : sequence.lost_from;
   }
@@ -304,14 +316,15 @@ class BlockPool {
   mutable uint64_t last_tally_ = 0;
 };
 
-/// The blocks that a step will take from the pool, input by input: of those that share a partly
-/// filled last block all but the last copy it. Of a sequence whose windows are gone what it takes
-/// to compute them again is among them, at most. Allocates nothing. One at a time, and the pool
-/// stays as it is meanwhile.
+/// Counts the blocks that a step will take from the pool, input by input. Where inputs share a
+/// partly filled last block, all but the last of them copy it. For a sequence whose windows are
+/// gone, what it takes at most to compute them again counts, too. Allocates nothing. There is one
+/// tally at a time, and the pool stays as it is meanwhile.
 class BlockPool::Tally {
  public:
   explicit Tally(const BlockPool& pool);
-  /// Throws kInvalidArgument for an unknown sequence. False: it was added before.
+  /// Adds an input of `count` tokens. Returns false where its sequence was added before. Throws
+  /// kInvalidArgument for an unknown sequence.
   bool add(uint64_t sequence, int64_t count);
   int64_t blocks() const { return blocks_; }
   int64_t window_blocks() const;

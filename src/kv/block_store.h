@@ -8,13 +8,13 @@
 
 namespace vitrine::kv {
 
-/// Numbers with two counts each: of those who hold a block, and of those among them who need it.
-/// What is held and not needed may be asked back. Not thread-safe.
+/// Numbers the blocks and keeps two counts for each: how many hold it, and how many of these need
+/// it. A block that is held and not needed may be asked back. Not thread-safe.
 class BlockStore {
  public:
   explicit BlockStore(int64_t blocks);
 
-  /// That a store of so many takes.
+  /// Returns the bytes that a store of so many blocks takes.
   static uint64_t bytes_of(int64_t blocks) {
     return static_cast<uint64_t>(blocks) * (sizeof(Counts) + sizeof(int32_t));
   }
@@ -24,9 +24,9 @@ class BlockStore {
 
   int64_t num_blocks() const { return static_cast<int64_t>(counts_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
-  /// Those that nobody needs, held or free.
+  /// Returns how many blocks nobody needs, held or free.
   int64_t num_unneeded() const { return num_blocks() - num_needed_; }
-  /// The block that take() returns when it was called `index` times, as things stand; -1: there is
+  /// Returns the block that take() returns after `index` other calls, as things stand; -1: there is
   /// none.
   int32_t next_free(size_t index) const {
     return index < free_.size() ? free_[free_.size() - 1 - index] : -1;
@@ -34,25 +34,28 @@ class BlockStore {
   int32_t references(int32_t block) const { return of(block).holders; }
   int32_t needs(int32_t block) const { return of(block).needs; }
 
-  /// A block that the caller holds. Throws kOutOfMemory where none is free.
+  /// Returns a free block, which the caller holds from now on. Throws kOutOfMemory where none is
+  /// free.
   int32_t take();
-  /// One more holds it.
+  /// Counts one more holder.
   void share(int32_t block) { ++of(block).holders; }
-  /// One fewer does; it is free where that was the last.
+  /// Counts one holder less; the block is free where that was the last.
   void drop(int32_t block);
-  /// One of those who hold it needs it from now on, or needs it no longer.
+  /// Count one of the holders as one who needs it from now on (need), or needs it no longer
+  /// (spare).
   void need(int32_t block);
   void spare(int32_t block);
 
-  /// Of those who share a block and will write it, counted one by one under the number of a tally:
-  /// whether this one copies it. The last one keeps it.
+  /// Returns whether the next of the holders who will write a shared block copies it, where they
+  /// are counted one by one under the number of a tally. The last one keeps the block.
   bool makes_copy(uint64_t tally, int32_t block) const;
 
  private:
   struct Counts {
     int32_t holders = 0;
     int32_t needs = 0;
-    // Of the last tally that it was counted in: how many will have made their own copy.
+    // How many holders will have made their own copy, by the last tally that the block was counted
+    // in.
     mutable int32_t leavers = 0;
     mutable uint64_t tally = 0;
   };

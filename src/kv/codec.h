@@ -29,11 +29,12 @@ struct KvCodec {
   int64_t (*value_bytes)(int64_t head_dim) = nullptr;
   /// The functions that a table's instruction set has; null: none.
   const kernels::KvKernels* (*cpu_kernels)(const kernels::CpuKernels& table) = nullptr;
-  /// Of which type a device's fused kernels keep the elements, in their own layout; none: they have
-  /// not this codec.
+  /// The type in which a device's fused kernels keep the elements, in their own layout; none: they
+  /// do not have this codec.
   std::optional<DType> device_type = {};
-  /// The same of the reference path, which rounds to it; where it says so to the integers of a head
-  /// (kernels::largest_kv_number) first.
+  /// The type to which the reference path rounds the elements; none: it does not have this codec.
+  /// With reference_rounds_to_integers it rounds them first to the integers of a head
+  /// (kernels::largest_kv_number).
   std::optional<DType> reference_type = {};
   bool reference_rounds_to_integers = false;
   /// Its `attend` keeps to AttentionSpan::window, and starts from AttentionSpan::sinks. A layer

@@ -18,8 +18,8 @@ enum Gain : int {
 
 }  // namespace
 
-/// Of the prefixes whose gain is largest, the one that was used least recently; null where giving
-/// up wins nothing.
+/// Finds the prefix that was used least recently among those whose gain is largest; null where
+/// giving up wins nothing.
 template <typename Gain>
 PrefixBlocks* BlockPool::stalest_prefix(Gain gain_of) {
   PrefixBlocks* stalest = nullptr;

@@ -22,7 +22,8 @@ class MappedMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  /// The bytes from `first` on, both whole pages, are zeros again and take no room.
+  /// Makes `count` bytes from `first` on zeros again, which take no room. Both are multiples of a
+  /// page.
   void forget(size_t first, size_t count) const;
   static size_t page_bytes();
 

@@ -14,16 +14,16 @@ namespace vitrine::kv {
 /// take up pages only for what was written. Not thread-safe.
 class SequenceSlots {
  public:
-  /// That so many slots take up when all of them are full.
+  /// Returns the bytes that so many slots take up when all of them are full.
   static uint64_t bytes_of(int64_t slots, int64_t table_entries, int64_t tokens);
   uint64_t num_bytes() const { return static_cast<uint64_t>(num_slots_) * slot_bytes_; }
 
   /// Throws kOutOfMemory.
   SequenceSlots(int64_t slots, int64_t table_entries, int64_t tokens);
 
-  /// A slot that nobody has; -1: there is none.
+  /// Returns a slot that nobody has, and takes it; -1: there is none.
   int32_t take();
-  /// Its memory goes back to the system, but for the first page.
+  /// Gives the slot back; its memory goes back to the system, but for the first page.
   void give_back(int32_t slot);
 
   int32_t* table(int32_t slot) const { return at(slot, 0); }

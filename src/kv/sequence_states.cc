@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of the block pool: the states that sequences and prefixes hold, and what becomes of them where
+// The block pool's states: which ones sequences and prefixes hold, and what becomes of these where
 // positions go.
 #include <algorithm>
 

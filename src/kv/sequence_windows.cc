@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of the block pool: the blocks of layers within a window, and what becomes of them where a
+// The block pool's windows: the blocks of layers within a window, and what becomes of them where a
 // sequence goes on and where positions go.
 #include <algorithm>
 

@@ -11,8 +11,8 @@
 
 namespace vitrine::kv {
 
-/// What somebody holds: the state of a sequence's first `length` positions. Without a slot it is
-/// the empty one, of none.
+/// A state that somebody holds: that of a sequence's first `length` positions. Without a slot it is
+/// the empty state, of no positions.
 struct HeldState {
   int32_t slot = -1;
   int64_t length = 0;
@@ -27,9 +27,10 @@ class StateCheckpoints {
   int64_t last_length() const { return count_ > 0 ? states_[count_ - 1].length : 0; }
   std::span<HeldState> all() { return std::span(states_).first(count_); }
   std::span<const HeldState> all() const { return std::span(states_).first(count_); }
-  /// Behind all others. Returns the one that had to go, without a slot where none had.
+  /// Adds a state behind all others. Returns the one that had to go, or a state without a slot
+  /// where none had to.
   HeldState add(const HeldState& state);
-  /// Takes the entry out.
+  /// Takes the entry out and returns it.
   HeldState remove(size_t index);
 
  private:
@@ -44,23 +45,24 @@ inline constexpr int64_t kCheckpointDistance = 2048;
 /// holds one without running it may lose it. Not thread-safe.
 class StatePool {
  public:
-  /// `copy(from, to)` copies a slot's state in every layer; from -1: makes it the empty one.
+  /// `copy(from, to)` copies a slot's state in every layer; with `from` -1 it makes `to` the empty
+  /// state.
   StatePool(int64_t slots, std::function<void(int32_t from, int32_t to)> copy);
 
   int64_t num_slots() const { return static_cast<int64_t>(references_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   int32_t references(int32_t slot) const { return references_[static_cast<size_t>(slot)]; }
 
-  /// Counts it once more.
+  /// Counts one more holder of the state's slot, and returns the state.
   HeldState share(const HeldState& state);
-  /// Leaves the empty one.
+  /// Counts one holder less, and leaves the empty state.
   void drop(HeldState& state);
-  /// Whether own() takes a slot.
+  /// Returns whether own() takes a slot.
   bool needs_slot(const HeldState& state) const {
     return state.slot < 0 || references(state.slot) > 1;
   }
-  /// Afterwards nobody else holds the slot: its state is copied where somebody does. There must be
-  /// a free slot where it needs one.
+  /// Makes the caller the only holder of the state's slot: where others hold it, the state is
+  /// copied into a free one. There must be a free slot where it needs one.
   void own(HeldState& state);
 
  private:

@@ -59,7 +59,7 @@ Ledger::Comparison Ledger::compare(const Booked& booked, const RunAccount& run,
   if (const std::string fact = other_fact(booked.run, run); !fact.empty()) {
     return {Verdict::kOther, fact};
   }
-  // Of another copy of the log only its size can differ.
+  // Another copy of the log can differ in its size alone.
   RunAccount as_booked = run;
   const bool is_copy = booked.run.proof != run.proof;
   if (is_copy && booked.run.log_bytes != run.log_bytes) {

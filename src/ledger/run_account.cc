@@ -232,7 +232,7 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
     run.shares.erase(basis);
     run.unshared.erase(basis);
   }
-  // Of an open log what its whole pages have: a page under way belongs to nothing yet.
+  // An open log counts as far as its whole pages go: a page under way belongs to nothing yet.
   run.log_bytes = static_cast<int64_t>(has_end ? size_of(path) : bytes);
   run.device_us = static_cast<int64_t>(step_ns / 1000);
   return run;

@@ -15,7 +15,7 @@ namespace vitrine::ops {
 struct PlanContext;
 
 inline constexpr const char* kAttributionProbe = "attribution_probe";
-/// Of a token, in post_norm_mean_squares: of what is added, then of two branches.
+/// Numbers that a token has in post_norm_mean_squares: one of what is added, then two of branches.
 inline constexpr int64_t kPostNormMeanSquares = 3;
 
 /// A norm that experts' outputs pass before they reach the residual stream.

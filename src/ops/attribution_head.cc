@@ -41,7 +41,8 @@ class PlannedAttribution final : public PlannedOp {
     if (head_row_memory_ != nullptr) kernels::make_row_major(head_, head_row_memory_);
   }
 
-  // Of the two tokens that are likeliest: one is the runner-up, most often the other is chosen.
+  // Fetches the head's rows of the two likeliest tokens: one is the runner-up, and most often the
+  // other is chosen.
   void fetch_ahead(const StepState& step) override {
     if (!step.audit) return;
     for (int64_t row = 0; row < step.rows; ++row) {

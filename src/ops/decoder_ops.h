@@ -73,7 +73,7 @@ struct AttentionParameters final : OpParametersOf<AttentionParameters> {
   void append_weights(WeightNames& names) const override;
 };
 
-/// Of a convolution over positions, in any config.
+/// The most taps of a convolution over positions, in any config.
 inline constexpr int64_t kMaxTaps = 16;
 
 /// Sizes of a layer with a state (Gated DeltaNet).

@@ -49,7 +49,7 @@ class PlannedGatedDelta final : public PlannedOp {
     }
   }
 
-  /// Of a tile of tokens, one key head and as many value heads as each has.
+  /// A piece is a tile of tokens with one key head and its value heads.
   int64_t convolve_pieces(const StepState& step) const {
     return tiles_of_tokens(step) * shape_.key_heads;
   }
@@ -118,7 +118,7 @@ class PlannedGatedDelta final : public PlannedOp {
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) run(token);
   }
 
-  /// Of a row of the journal: the convolution's inputs and outputs, and the gates.
+  /// Numbers in a row of the journal: the convolution's inputs and outputs, and the gates.
   int64_t journal_width() const { return 2 * shape_.channels() + 2 * shape_.value_heads; }
 
   /// Where a tile's columns stand in a row of values.
@@ -163,7 +163,7 @@ class PlannedGatedDelta final : public PlannedOp {
   int64_t part_width(int part) const {
     return part == 2 ? shape_.values_of_key() * shape_.value_dim : shape_.key_dim;
   }
-  /// The same in a row of the first input.
+  /// Where that part of a head stands in a row of the first input.
   int64_t column_of(int64_t head, int part) const {
     if (!own_.is_grouped) return channel_of(head, part);
     const int64_t group = 2 * shape_.key_dim + 2 * shape_.values_of_key() * shape_.value_dim;

@@ -129,10 +129,10 @@ class PlannedOp {
   /// Once, before the first step: the matrices hold what they hold (they are read when the plan
   /// stands, PackedWeights::matrix), so that what is derived from them can be made.
   virtual void use_loaded_weights() {}
-  /// Of an op behind the head, when the head is done: what it will read may be fetched, since the
-  /// host may take a while to choose tokens.
+  /// Called for an op behind the head when the head is done: what it will read may be fetched,
+  /// since the host may take a while to choose tokens.
   virtual void fetch_ahead(const StepState&) {}
-  /// Of an op that keeps a state: takes `num_tokens` rows of its journal into the slot.
+  /// Takes `num_tokens` rows of the op's journal into the slot, where the op keeps a state.
   virtual void replay(const StateSpan&) const {}
   /// When the weights are loaded, those of an op whose work for one token one thread does: for that
   /// one to fetch, or their beginning, while it waits for the others.
@@ -328,8 +328,8 @@ uint64_t weight_bytes(const kernels::Weight& weight);
 std::string weight_kernel_name(const kernels::Weight& weight);
 /// Rows in one piece of a linear op: a multiple of `multiple` such that each thread gets several.
 int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple);
-/// Of weights so few that the barrier between two phases shows: what each thread made in the first
-/// should be all that it needs in the second.
+/// True for weights so few that the barrier between two phases shows: what each thread made in the
+/// first should be all that it needs in the second.
 inline bool barrier_shows(uint64_t bytes, int threads) {
   constexpr uint64_t kBytes = 512 << 10;  // of a thread: some 17 µs of a step
   return bytes <= kBytes * static_cast<uint64_t>(threads);

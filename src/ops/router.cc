@@ -13,7 +13,7 @@
 namespace vitrine::ops {
 namespace {
 
-// Of a token's forced routes, which are ordered by layer.
+// The part of a token's forced routes, which are ordered by layer, that is one layer's.
 std::span<const ForcedRoute> routes_of_layer(std::span<const ForcedRoute> routes, int32_t layer) {
   const auto [begin, end] = std::ranges::equal_range(routes, layer, {}, &ForcedRoute::layer);
   return {begin, end};

@@ -69,7 +69,7 @@ size_t find_node(const Graph& graph, const Tap& tap, size_t index) {
   std::string names;
   for (size_t node = 0; node < graph.nodes.size(); ++node) {
     if (graph.nodes[node].layer != tap.layer) continue;
-    // Of two ops of a name the one is meant that has what is asked for.
+    // Where two ops have the name, the one is meant that has what is asked for.
     if (graph.nodes[node].type == tap.op) {
       const auto all = places(graph, graph.nodes[node], tap.side);
       const bool has = std::ranges::any_of(

@@ -13,7 +13,7 @@ inline size_t whole_lines(size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-/// Of all three parts.
+/// Lines of all three parts together.
 inline size_t whole_lines(const kernels::WeightBytes& bytes) {
   return whole_lines(bytes.data) + whole_lines(bytes.scales) + whole_lines(bytes.offsets);
 }

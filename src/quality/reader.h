@@ -38,9 +38,9 @@ class Reader {
   /// not finite.
   std::span<const StepOutput> step(std::span<const int32_t> tokens, int32_t next,
                                    StepInput::Rows rows = StepInput::Rows::kAll);
-  /// Of an output of the last step: log p(token).
+  /// log p(token), by an output of the last step.
   double logprob(const StepOutput& output, int32_t token) const;
-  /// The same of every token. `logprobs`: [vocabulary].
+  /// Writes log p of every token. `logprobs`: [vocabulary].
   void logprobs(const StepOutput& output, std::span<double> logprobs) const;
   /// Empty for an engine.
   std::span<const SpecialistShare> shares(size_t output) const;

@@ -70,7 +70,7 @@ double PairedAnswers::p_value() const {
   const int64_t differing = first_only + second_only;
   const int64_t fewer = std::min(first_only, second_only);
   if (fewer == differing - fewer) return 1;
-  // Of a fair coin: the logarithm of each probability follows from the one before.
+  // A fair coin is tossed: the logarithm of each probability follows from the one before.
   const auto tosses = static_cast<double>(differing);
   double log_probability = -tosses * std::log(2.0), tail = std::exp(log_probability);
   for (int64_t heads = 1; heads <= fewer; ++heads) {

@@ -16,7 +16,7 @@ int64_t packed_words(int64_t cols, int bits);
 std::vector<int32_t> pack_int32(std::span<const int8_t> values, int64_t rows, int64_t cols,
                                 int bits);
 
-/// The same along the rows, as compressed-tensors packs zero points: [packed_words(rows), cols],
+/// Packs values along the rows, as compressed-tensors does zero points: [packed_words(rows), cols],
 /// the first of a column's values in the lowest bits of its first word.
 std::vector<int32_t> pack_int32_rows(std::span<const int8_t> values, int64_t rows, int64_t cols,
                                      int bits);

@@ -12,7 +12,7 @@ void dequantize_q6_k(const std::byte* blocks, int64_t num_blocks, float* out) {
     for (int64_t i = 0; i < kSuperBlock; ++i) {
       const auto s = static_cast<int8_t>(byte_at(blocks, 192 + i / 16));
       const float scale = d * static_cast<float>(s);
-      // Of 128 values the first 64 are the low nibbles of 64 bytes.
+      // The first 64 of 128 values are the low nibbles of 64 bytes.
       const uint32_t low = byte_at(blocks, i / 128 * 64 + i % 64) >> (i % 128 / 64 * 4) & 15;
       const uint32_t high = byte_at(blocks, 128 + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2) & 3;
       out[i] = scale * static_cast<float>(static_cast<int>(low | high << 4) - 32);

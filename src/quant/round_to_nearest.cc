@@ -73,7 +73,8 @@ void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols,
   }
 }
 
-/// Of one group. compressed-tensors computes in the weight's dtype: each result is rounded to it.
+/// The scale and zero point of one group. compressed-tensors computes in the weight's dtype: each
+/// result is rounded to it.
 struct Range {
   float scale;
   float zero_point;

@@ -16,7 +16,7 @@ float round_to_dtype(float value, DType dtype);
 float dtype_epsilon(DType dtype);
 /// Throws kInvalidArgument for another dtype and for sizes that disagree.
 void check_weights(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype);
-/// Of a weight that is infinite or no number.
+/// The error for a weight that is infinite or no number.
 Error not_finite(int64_t row, int64_t col);
 
 /// A static object of this type makes a method known by its name.

@@ -59,7 +59,7 @@ std::vector<const StageKind*> resolve_order(const SamplerOptions& options) {
       refuse_option("samplers", "'" + name + "' twice", "each stage once");
     }
     if (kind.role == StageRole::kFilter && filter == nullptr) filter = &kind;
-    // Else a constrained step could lose its last valid token to a filter.
+    // Behind a filter a constrained step could lose its last valid token to that.
     if (kind.role == StageRole::kConstraint && filter != nullptr) {
       refuse_option("samplers", "'constraint' behind '" + std::string(filter->name) + "'",
                     "it before every stage that narrows the choice");

@@ -6,7 +6,7 @@
 namespace vitrine::speculate {
 
 ContinuationTree::ContinuationTree() {
-  // Of one depth no two nodes share a place.
+  // No two nodes of one depth share a place.
   nodes_.reserve(kMaxPlaces * static_cast<size_t>(TokenIndex::kMaxMatch) + 1);
   heap_.reserve(nodes_.capacity());
 }

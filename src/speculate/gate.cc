@@ -79,7 +79,7 @@ void DraftGate::drafted(double seconds, int32_t asked) {
   if (!given_cost_ && !costs_.empty()) calls_.add(asked_, seconds / costs_.of_one());
 }
 
-// Of most utility at the acceptance of late.
+// The number of drafts of most utility at the acceptance of late.
 int32_t DraftGate::best_length() const {
   int32_t best = 1;
   double best_utility = 0;

@@ -16,7 +16,7 @@ namespace vitrine::speculate {
 
 namespace {
 
-// Of one index; the longest matches, of each length the newest.
+// Places that are looked at in one index: the longest matches, of each length the newest.
 constexpr size_t kMaxPlaces = ContinuationTree::kMaxPlaces / 2;
 constexpr size_t kMaxLengths = ContinuationTree::kMaxLengths;
 
@@ -178,7 +178,7 @@ class SuffixDrafter final : public Drafter {
   DraftTexts texts_;
   std::map<std::string, SharedAnswers> scopes_;
   uint64_t uses_ = 0;
-  // Of the text that is looked at:
+  // The members below belong to the text that is looked at.
   std::array<MatchedPlace, 2 * kMaxPlaces> places_;
   size_t num_places_ = 0;
   std::array<uint32_t, 2 * kMaxPlaces> active_;

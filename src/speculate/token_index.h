@@ -42,7 +42,7 @@ class TokenIndex {
     }
     return bytes;
   }
-  /// Of a place that has not fallen out; kNoToken behind the last one.
+  /// The token at a place that has not fallen out; kNoToken behind the last one.
   int32_t token(int64_t place) const { return place < size_ ? tokens_[slot(place)] : kNoToken; }
   /// The last `count` tokens, where none has fallen out.
   std::span<const int32_t> last(int64_t count) const {

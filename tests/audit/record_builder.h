@@ -78,7 +78,7 @@ inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel
   return layout;
 }
 
-/// The same with the terms that a model of these layers has.
+/// Adds the terms that a model of these layers has.
 inline AuditLayout with_terms(AuditLayout layout) {
   using Kind = AuditLayout::Term::Kind;
   layout.terms = {{Kind::kEmbedding, -1, -1}};
@@ -94,8 +94,8 @@ inline AuditLayout with_terms(AuditLayout layout) {
   return layout;
 }
 
-/// The same of a federation; where there are terms, the second of three specialists has half of
-/// them. decode_pass() says what its records are: the builder does not know of it.
+/// Makes the layout a federation's; where there are terms, the second of three specialists has half
+/// of them. decode_pass() says what its records are: the builder does not know of it.
 inline AuditLayout with_specialists(AuditLayout layout) {
   layout.federation = {{"moss", "fern", "reed"}, "mixture", ShareKind::kResponsibility, -1};
   layout.federation.values = layout.row_words + 1;
@@ -108,14 +108,14 @@ inline AuditLayout with_specialists(AuditLayout layout) {
   return layout;
 }
 
-/// The same with what a constraint did to each choice.
+/// Adds what a constraint did to each choice.
 inline AuditLayout with_constraint(AuditLayout layout) {
   layout.constraint = layout.row_words + 1;
   layout.row_words = layout.constraint + kAuditConstraintWords;
   return layout;
 }
 
-/// The same with the residual stream of some layers.
+/// Adds the residual stream of some layers.
 inline AuditLayout with_hidden_states(AuditLayout layout, const std::vector<int32_t>& layers,
                                       int32_t size) {
   layout.hidden_size = size;

@@ -56,7 +56,7 @@ TEST_F(TemporaryFilesTest, WhatMayBeInUseStays) {
   for (const std::string& one : expected) leave(one);
   leave(name(dead, "-2.tmp"), 30);  // too young
   expected.push_back(name(dead, "-2.tmp"));
-  // Of a process that is not seen from here, as in another container.
+  // This one belongs to a process that is not seen from here, as in another container.
   const int locked = ::open(at(expected[2]).c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_EQ(::flock(locked, LOCK_EX), 0);
   expected.emplace_back("log.json");

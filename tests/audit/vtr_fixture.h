@@ -47,7 +47,7 @@ inline std::vector<TokenRecord> send_run(AuditSink& sink, const AuditLayout& lay
   return expected;
 }
 
-/// The same, for a log that may be there already.
+/// Options for a log that may be there already.
 inline VtrOptions overwriting(VtrOptions options = {}) {
   options.overwrite = true;
   return options;

@@ -129,7 +129,7 @@ TEST_F(VtrTest, MarksAreOfUnroundedValues) {
   const uint8_t of_nan = layer_marks(record)[1].residual_norm;
   record.layers[1].residual_norm = -record.layers[1].residual_norm;
   EXPECT_EQ(layer_marks(record)[1].residual_norm, of_nan) << "one NaN";
-  // Of all changes of one bit one in 256 goes unseen, more or less.
+  // One change of a bit in 256 goes unseen, more or less.
   Rng rng(11);
   size_t changes = 0, unseen = 0;
   for (const TokenRecord& built : build_pass(four_layers(), 0, 40, rng).expected) {
@@ -282,7 +282,7 @@ TEST_F(VtrTest, ExportIsTheJsonLog) {
   std::string text;
   export_json(
       reader, [&](std::string_view part) { text += part; }, told_piece);
-  // But for when each began.
+  // The two logs differ in when each began.
   const auto less_start = [](const std::string& log) {
     const size_t begin = log.find("\"started\":"), end = log.find("},\n", begin);
     EXPECT_NE(end, std::string::npos);

@@ -283,7 +283,7 @@ TEST_F(VtrTest, FilesThatAreNoLog) {
   audit::append_frame(text, audit::FrameTag::kHead, head, {}, SealKey::generate(), chain);
   EXPECT_EQ(kind_of({reinterpret_cast<const char*>(text.data()), text.size()}),
             ErrorKind::kUnsupported);
-  // The same, its chain made as versions before 5 did.
+  // A head whose chain is made as versions before 5 did is refused alike.
   static constexpr uint8_t kPersonal[] = "vtr/1 page\0\0\0\0\0";
   audit::Bytes content(32);
   audit::ByteWriter(content).u32(static_cast<uint32_t>(audit::FrameTag::kHead));

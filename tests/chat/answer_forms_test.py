@@ -124,7 +124,7 @@ def answer(name, family, rng):
 
 
 def found_parts(found, are_texts=()):
-    """The same of what the program found; `are_texts`: of which calls the arguments may be cut off."""
+    """The parts that the program found; `are_texts`: of which calls the arguments may be cut off."""
     calls = []
     for place, call in enumerate(found["tool_calls"]):
         is_text = place < len(are_texts) and are_texts[place]

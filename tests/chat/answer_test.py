@@ -134,7 +134,7 @@ def turn_of(template, message, **more):
 
 class TemplateTest(unittest.TestCase):
     def test_round_trip(self):
-        """Of templates whose format is known, every turn that shows its parts comes back."""
+        """Every turn that shows its parts comes back from templates whose format is known."""
         templates = published_templates()
         if not templates:
             self.skipTest("no published templates at hand")

@@ -76,7 +76,7 @@ CASES["safe text"] = [
     "['<'|safe]|sum(start='')", "['<'|safe, 'a']|sort", "{'<'|safe: 1}['<']", "('<'|safe).upper() is escaped", "(('<'|safe)|upper) ~ '<' is escaped",
     "('<%s>'|safe) % '<b>'", "('<'|safe) + '<'", "('<'|safe)|upper|e", "('&'|e)|trim|e",
 ]
-# Shown as a list, so that the mark of safe text is seen.
+# Values are shown in a list, so that the mark of safe text is seen.
 SHOWN = {topic: [f"{{{{ [{expression}] }}}}" for expression in expressions] for topic, expressions in CASES.items()}
 
 FLAGS = ["", "#", "0", "-", " ", "+", "#0", "-0", "+ ", "0+", "#-0"]

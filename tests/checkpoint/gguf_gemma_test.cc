@@ -137,7 +137,7 @@ class GgufGemmaTest : public ::testing::Test {
     EXPECT_TRUE(is_one_line_with(error, parts)) << error.what();
     EXPECT_TRUE(is_one_line_with(error, {"model.gguf", "expected"})) << error.what();
   }
-  /// Of the mixture with that entry in place of its own.
+  /// Expects an error of the mixture with that entry in place of its own.
   void expect_bad_entry(const char* name, const std::string& entry,
                         std::initializer_list<std::string_view> parts,
                         ErrorKind kind = ErrorKind::kBadFile) {

@@ -107,7 +107,7 @@ TEST_F(GgufLatentTest, TheFamilyIsThatOfItsScores) {
   EXPECT_EQ(second.model_type, "deepseek_v2");
   EXPECT_EQ(second.router_groups, 4);
   EXPECT_EQ(config_of({{gating, ""}}).model_type, "deepseek_v2");
-  // Of files without the key the correction of scores tells.
+  // The correction of scores tells the two apart in files without the key.
   GgufFile corrected = file_with({{gating, ""}});
   corrected.tensors.push_back(gguf_tensor("blk.1.exp_probs_b.bias", {8}, 0, corrected.data_bytes));
   corrected.data_bytes += 8 * sizeof(float);

@@ -110,7 +110,7 @@ TEST_F(GgufModelTest, ValuesThatAskForAnotherModel) {
                {"attention.causal' is false", "expected true"}, refused);
   expect_error(with("k", gguf_bool("llama.use_parallel_residual", true)),
                {"parallel_residual' is true"}, refused);
-  // Of a llama it says only how the model was made.
+  // This key says of a llama only how the model was made.
   EXPECT_EQ(parse_model_config(open(with("k", gguf_bool("llama.rope.scaling.finetuned", false))))
                 .hidden_size,
             64);

@@ -87,7 +87,7 @@ class RankTokenizerTest : public ::testing::Test {
     EXPECT_TRUE(is_one_line_with(error, parts)) << error.what();
     EXPECT_TRUE(is_one_line_with(error, {"expected"})) << error.what();
   }
-  /// Of a tekken.json in which a value stands at a place of `small_tekken()`.
+  /// Expects an error of a tekken.json in which a value stands at a place of `small_tekken()`.
   void expect_tekken_error(const char* pointer, const json& value,
                            std::initializer_list<std::string_view> parts) {
     json document = small_tekken();

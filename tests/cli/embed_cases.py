@@ -27,7 +27,7 @@ class Embed(CliTest):
             self.assertEqual(row["tokens"], len(
                 self.succeed_json("tokenize", MODEL, "-p", text, "--json")["ids"]))
             self.assertAlmostEqual(sum(value * value for value in row["embedding"]), 1, places=5)
-            # The same alone.
+            # A text alone gives the same vector.
             self.assertEqual(self.rows("-p", text)[0]["embedding"], row["embedding"])
         table = self.succeed("embed", MODEL, "-f", "texts", "--format", "table").stdout.decode()
         self.assertEqual([[float(value) for value in line.split()] for line in table.splitlines()],

@@ -187,7 +187,7 @@ class Environment(CliTest):
         self.succeed("audit", "replay", "run.vtr", env=env)
 
     def test_no_option_has_a_taken_name(self):
-        """Of variables that mean something else."""
+        """No option's twin is a variable that means something else."""
         page = self.succeed("--markdown").stdout.decode()
         twins = {"VITRINE_" + name.upper().replace("-", "_")
                  for name in re.findall(r"^\| `[^`]*--([a-z0-9-]+)", page, re.MULTILINE)}

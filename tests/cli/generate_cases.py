@@ -142,7 +142,7 @@ class Generate(CliTest):
         generate = ("generate", MODEL, "-p", PROMPT, "-n", 4)
         self.fail_with(2, ["log.xml", ".json"], *generate, "--audit", "log.xml")
         self.fail_with(2, ["log", ".json"], *generate, "--audit", "log")
-        # Told before the model is looked at.
+        # The path is refused before the model is looked at.
         self.fail_with(2, ["log.xml"], "generate", "/nonexistent", "-p", "x", "--audit", "log.xml")
         self.fail_with(2, ["--audit-mode none"], *generate, "--audit", "log.json",
                        "--audit-mode", "none")

@@ -134,7 +134,7 @@ class Ledger(AuditCase):
         self.write_rates(basis="responsibility", royalties=rates[:2])
         self.fail_with(2, ["no rate for specialist 'essays'"], "ledger", "royalties", "run.vtr",
                        "--rates", "rates.json", "--out", "other.sqlite")
-        # Whose share is nothing has a rate, too.
+        # A contributor whose share is nothing has a rate, too.
         spec = json.loads(federation.read_text())
         spec["base"] = MODEL
         for one in spec["specialists"]:

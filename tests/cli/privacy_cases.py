@@ -114,7 +114,8 @@ class Privacy(AuditCase):
             bad = self.attack(f"{level}-bad.vtr")
             self.assertEqual((bad["hidden"], bad["recovered_by_the_model"]),
                              (num_tokens, num_tokens))
-            # But not without running it: what is of the embedding alone went with the tokens.
+            # Nothing is recovered without running the model: what is of the embedding alone went
+            # with the tokens.
             self.assertEqual(bad["recovered_without_it"], 0)
             # A recipient of counts, and nobody in particular.
             self.generate("run.vtr", "--audit-level", level, "--encrypt-for", "owner.pub",
@@ -175,7 +176,7 @@ class Privacy(AuditCase):
             (self.folder / "older.json").write_text(json.dumps(log))
             self.assertEqual(self.run_tool("audit", "replay", "older.json").returncode, equal, named)
             self.succeed("audit", "replay", "run.json")
-        # Of a later version: it is not taken for the default.
+        # A log of a later version has a value that is not taken for the default.
         self.generate("run.json")
         for name, known in (("kv_type", "bf16, f16, f32, i16"), ("activation_type", "int8, bf16, fp8"),
                             ("rope_frequencies", "f32, bf16")):

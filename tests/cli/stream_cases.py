@@ -66,14 +66,14 @@ class Stream(AuditCase):
         cls.schema = load_schema()
 
     def messages(self, data):
-        """Of a whole stream: head first, end last."""
+        """The messages of a whole stream: head first, end last."""
         found, stream = [], io.BytesIO(data)
         while message := proto.parse_length_prefixed(self.schema.Message, stream):
             found.append(message)
         written = [delimited(message) for message in found]
         self.assertEqual(b"".join(written[1:]), data[len(written[0]):],
                          "not the encoding that Protocol Buffers' own library writes")
-        # In which order a map's entries stand is left open, and the head has maps.
+        # The order of a map's entries is left open, and the head has maps.
         self.assertEqual(sorted(written[0]), sorted(data[:len(written[0])]))
         return found
 

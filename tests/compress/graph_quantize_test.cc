@@ -155,7 +155,7 @@ const std::vector<AskedModel>& asked_models() {
     reshape(tensors, ".q_b_proj.weight", {192, 64});
   };
   const auto widen_values = [](nlohmann::json& config) { config["linear_value_head_dim"] = 32; };
-  // Of two key heads of 16 and six value heads of 32.
+  // The layer has two key heads of 16 and six value heads of 32.
   const auto widen_delta_tensors = [](EditedModel::Tensors& tensors) {
     reshape(tensors, ".in_proj_qkvz.weight", {448, 64});
     reshape(tensors, ".in_proj_qkv.weight", {256, 64});

@@ -280,8 +280,8 @@ TEST(TokenLimit, RollbacksAndForksForgetNoCompletion) {
   }
 }
 
-/// Of answers that are too long to be written out, what they need at least is known before they
-/// begin; the byte table's longest tokens are one byte, so that bytes are tokens.
+/// What answers need at least that are too long to be written out is known before they begin; the
+/// byte table's longest tokens are one byte, so that bytes are tokens.
 TEST(TokenLimit, KnowsHowLargeALongAnswerIs) {
   const TokenTable table = test::byte_table();
   const auto needed = [](const Grammar& grammar) { return grammar.start()->tokens_to_finish(); };
@@ -305,7 +305,7 @@ TEST(TokenLimit, KnowsHowLargeALongAnswerIs) {
                                  "root ::= \"(\" root \")\" | b b\n"
                                  "b ::= (\"a\"{1000}){1000}")),
             2'000'000u);
-  // Of tokens of three letters as many are needed as fit, of others more.
+  // As many tokens of three letters are needed as fit; of others more.
   const TokenTable three = test::byte_table({"aaa", "xyxyxy"});
   EXPECT_EQ(needed(Grammar::regex(three, "(a{1000}){1000}")), 333'334u);
 }

@@ -64,7 +64,7 @@ TEST(CudaEmulator, ThreadsThatWaitForOthersInVainAreReported) {
   EXPECT_TRUE(says(launch(half_warp_kernel, {1}, 64, 0, nullptr, out.data()), "returned"));
   EXPECT_TRUE(
       says(launch(two_shuffles_kernel, {1}, 64, 0, nullptr, out.data()), "different places"));
-  // And the next launch is a new one.
+  // The next launch is a new one.
   EXPECT_TRUE(ok(launch(rotate_kernel, {1}, 64, 4096, nullptr, true, out.data())));
 }
 

@@ -77,7 +77,7 @@ void write_widened(const std::string& from, const std::string& folder,
 
 enum class Share { kNoSuchOp, kNone, kSome, kAll };
 
-/// Of the plan's launches for an op, how many run a kernel of that name.
+/// How many of the plan's launches for an op run a kernel of that name.
 Share share_of(const std::vector<PlanEntry>& plan, const std::string& op,
                const std::string& kernel) {
   size_t ops = 0, found = 0;

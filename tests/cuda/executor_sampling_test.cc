@@ -149,7 +149,7 @@ TEST(CudaExecutorSampling, TakesNoMemoryWhereTheHostSamples) {
   Traffic traffic, own;
   const auto device = make_on_device(model, traffic);
   const auto other = make_on_device(without, own);
-  // Of each of 4 sequences 4,096 ids with their values, of each of 20 rows 16 steps and 3 facts.
+  // Each of 4 sequences has 4,096 ids with their values, each of 20 rows 16 steps and 3 facts.
   EXPECT_GE(traffic.allocated,
             own.allocated + 4 * 2 * 4096 * 4 + 20 * (16 * sizeof(kernels::cuda::SampleStep) + 12));
   ModelSummary summary, smaller;

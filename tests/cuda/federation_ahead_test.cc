@@ -12,7 +12,8 @@ const SamplerOptions kDraws{.temperature = 0.9F, .top_k = 30, .top_p = 0.9F};
 
 class CudaFederationAhead : public CudaFederation {};
 
-/// The same on both; returns how many steps the device started more than there were tokens.
+/// Expects the same answer on both devices; returns how many steps the device started more than
+/// there were tokens.
 int64_t expect_same_answer(const FederationSpec& spec, const SamplerOptions& sampler,
                            const char* regex, int tokens) {
   const auto cpu = Federation::load(spec, options_on(false));
@@ -33,7 +34,7 @@ TEST_F(CudaFederationAhead, NoStepIsStartedInVain) {
   for (const FederationSpec* spec : {&adapted_, &adapted_product_, &gate_, &scaled_}) {
     EXPECT_EQ(expect_same_answer(*spec, {.temperature = 0}, nullptr, 5), 0);
   }
-  // Of a prompt of 9 tokens, 58 cross a block of keys and values.
+  // The 58 tokens behind a prompt of 9 cross a block of keys and values.
   EXPECT_EQ(expect_same_answer(scaled_, kDraws, nullptr, 58), 0);
   EXPECT_EQ(expect_same_answer(gate_, kDraws, "(ab|cd|[0-9]){4,30}", 12), 0);
   SamplerOptions looks_back = kDraws;

@@ -221,7 +221,7 @@ class EagleForm:
         return self.linear(self.norm(out, "norm"), "lm_head")[0]
 
     def parallel(self, tokens, features, guesses, mask_token):
-        """The same in one pass, with masks in the place of what is not known."""
+        """Guesses in one pass, with masks in the place of what is not known."""
         tokens = list(tokens[1:]) + [mask_token] * (guesses - 1)
         masks = self.fuse(self.tensors["mask_hidden"][0]).expand(guesses - 1, -1)
         states = torch.cat([self.fuse(features), masks])

@@ -202,7 +202,7 @@ TEST_P(HeadTexts, GoOnBehindWhatWasGuessedWrongOrRight) {
 }
 
 TEST_P(HeadTexts, BeginTheAnswerAnew) {
-  // Asked or not before the answer is longer than what is kept of features.
+  // The drafter is asked, or not, before the answer is longer than what is kept of features.
   for (const bool is_asked : {false, true}) {
     const DraftTextId id = start(*drafter_, 30, 100, 30);
     if (is_asked) guess(id);

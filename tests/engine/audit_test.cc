@@ -251,7 +251,7 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
   const bool has_dense_layers = name == "qwen3_moe_sparse2" || name == "dots1" ||
                                 name == "glm4_moe" || name == "ernie4_5_moe" ||
                                 name == "lfm2_moe" || name == "qwen3_next" || is_latent(name);
-  // Of gemma4 a weight is multiplied with a number of its expert's.
+  // gemma4 multiplies a weight with a number of its expert's.
   const auto scales_of = [&, model = Checkpoint::open(folder_.path())](size_t index) {
     const std::string scale = "model.layers." + std::to_string(index) + ".router.per_expert_scale";
     return name == "gemma4_text" ? model.read_f32(scale)

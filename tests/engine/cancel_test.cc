@@ -33,7 +33,7 @@ class Raiser final : public TapReader {
   int reads_ = 0, raises_at_ = 0;
 };
 
-/// Of each layer what the kind of model has.
+/// Taps of each layer, at what the kind of model has there.
 std::vector<Tap> places_of(const std::string& path) {
   constexpr auto kInput = Tap::Side::kInput, kOutput = Tap::Side::kOutput;
   const std::vector<Tap> kinds = {{0, "qkv", "normed", kInput},

@@ -27,7 +27,7 @@ GenerateOptions asked(int64_t keep, float temperature, int tokens = 90) {
   return options;
 }
 
-/// The same by hand: prompts of what is kept, each answered until its context is full.
+/// Shifts the context by hand: prompts of what is kept, each answered until its context is full.
 std::vector<int32_t> by_hand(Engine& engine, std::vector<int32_t> prompt, GenerateOptions options) {
   options.context_shift = false;
   std::vector<int32_t> all;

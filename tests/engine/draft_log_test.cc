@@ -155,7 +155,7 @@ TEST_F(DraftLog, HasWhatWasGuessedInTrees) {
     EXPECT_GT(oracle.trees, 0);
     const auto is_tree = [](const DraftedPass& drafts) { return !drafts.parents.empty(); };
     EXPECT_TRUE(std::ranges::any_of(found.drafts, is_tree));
-    // Of nodes that were wrong nothing is recorded: the guesses alone tell of them.
+    // Nothing is recorded of nodes that were wrong: the guesses alone tell of them.
     EXPECT_LT(static_cast<int64_t>(found.report.counts.positions.discarded), discarded);
   }
 }
@@ -214,7 +214,7 @@ TEST_F(DraftLog, TotalsHaveTimesAndMemory) {
   EXPECT_EQ(all.rejected_seconds, 0);
   OracleDrafter wrong(tokens, 0, engine->summary().vocab_size);
   const SpeculationCounts none = counts_of(wrong);
-  // Of a pass of five tokens four are wrong; of the last ones, which are shorter, at least half.
+  // Four tokens of a pass of five are wrong; in the last ones, which are shorter, at least half.
   EXPECT_GT(none.rejected_seconds, none.verify_seconds / 2);
   EXPECT_LT(none.rejected_seconds, none.verify_seconds * 0.8000001);
   SpeculationCounts both = all;

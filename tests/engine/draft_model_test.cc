@@ -262,7 +262,7 @@ TEST(DraftSpelling, KeepsWhatDidNotChangeAndForgetsWhatWasCut) {
   const std::vector<int32_t> tokens = target.encode(kText);
   for (size_t i = 0; i < 3; ++i) expected += target.token_bytes(tokens[i]);
   EXPECT_EQ(cut, expected);
-  // Of one vocabulary, a token that the draft model lacks leaves nothing to guess from.
+  // A token that the draft model lacks leaves nothing to guess from where the vocabulary is one.
   const engine::DraftSpellings same(target, target, {true, 100});
   engine::DraftSpelling own = same.begin();
   own.append(std::vector<int32_t>{5, 6, 99});

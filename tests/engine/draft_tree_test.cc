@@ -110,7 +110,7 @@ TEST(DraftTree, ChangesNothingWithAttribution) {
   }
 }
 
-/// Whose rows of logits have the bits of a chain through each node.
+/// Models whose rows of logits have the bits of a chain through each node.
 class DraftTreeStepTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DraftTreeStepTest, GivesEachNodeTheBitsOfItsChain) {

@@ -77,7 +77,7 @@ TEST_F(FederationAnswers, AConstraintHoldsWhateverTheRoom) {
           EXPECT_GT(prediction.constraint.allowed, 0);
           EXPECT_GE(prediction.constraint.removed, 0.0F);
           EXPECT_LE(prediction.constraint.removed, 1.0F);
-          // Of the joint as it is without the mask, so the parts still sum up.
+          // The record is of the joint as it is without the mask, so the parts still sum up.
           const double joint = mixed(prediction.federation);
           EXPECT_NEAR(prediction.federation.joint, joint, 3e-7 * std::max(1.0, std::abs(joint)));
           EXPECT_NEAR(prediction.logprob, joint, 1e-5);

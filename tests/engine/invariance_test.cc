@@ -333,7 +333,7 @@ TEST(InstructionSet, RefusesAnUnknownName) {
   EXPECT_TRUE(is_one_line_with(error, {"VITRINE_CPU_ISA", "avx1024", "portable"})) << error.what();
 }
 
-// Of many active experts each is a piece or two, of few each is divided among the threads.
+// Each of many active experts is a piece or two; each of few is divided among the threads.
 TEST(Invariance, ManyExperts) {
   const TemporaryFolder folder;
   const std::string path = folder / "model.gguf";

@@ -6,7 +6,7 @@
 
 namespace vitrine::testing {
 
-/// Of an oracle's name.
+/// True for the name of an oracle with latent attention.
 inline bool is_latent(const std::string& name) {
   return name.starts_with("deepseek") || name == "glm4_moe_lite";
 }

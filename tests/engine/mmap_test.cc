@@ -235,7 +235,8 @@ TEST(Mapped, ACutFileIsAnErrorBeforeTheNextStep) {
   EXPECT_TRUE(is_one_line_with(error, {path, std::to_string(bytes.size() - 1)})) << error.what();
 }
 
-// Of the same size: its weights would be answered with, and the log name the ones before.
+// The file keeps its size: a step would answer with the new weights, and the log name the ones
+// before.
 TEST(Mapped, AFileThatIsWrittenToFailsTheNextStep) {
   const TemporaryFolder folder;
   const std::string path = folder / "file.gguf";

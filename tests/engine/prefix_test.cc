@@ -39,7 +39,7 @@ class Reuse {
     feed_apart(source);
     expect_tail(engine_.attach(prefix), length, 1, "beside one that was cut and went on");
     engine_.release(source);
-    // Of all that share the last block each has its own way, in one step.
+    // All that share the last block go their own ways, in one step.
     const SequenceId one = engine_.attach(prefix), two = engine_.attach(prefix);
     const SequenceId fork = engine_.fork(two);
     expect_together(one, two, fork, length);

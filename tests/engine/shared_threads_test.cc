@@ -11,7 +11,7 @@
 namespace vitrine::testing {
 namespace {
 
-/// Of this process, by the system's count.
+/// Threads of this process, by the system's count.
 int64_t num_threads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }

@@ -25,7 +25,7 @@ class State : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(same_bits(expected_, rows, ids_.size() - begin)) << what;
   }
 
-  /// Of the first layer with experts, for so many tokens of a step: the first experts.
+  /// Routes of so many tokens of a step through the first experts of the first layer that has some.
   std::vector<ForcedRoute> forced_routes(size_t tokens) const {
     std::vector<ForcedRoute> routes;
     for (size_t token = 0; token < tokens; ++token) {

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-# Of CUDA, Parquet, tests, benches and other examples the demo needs nothing.
+# The demo needs nothing of CUDA, Parquet, tests, benches and other examples.
 ALLOWED = re.compile(r"(?:kernels/cpu|src/(?!backend_)\w+|examples/cli|CMakeFiles)/")
 
 

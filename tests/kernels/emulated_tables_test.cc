@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of the emulated kernels alone: that no table is missing from the tests beside this one.
+// Checks of the emulated kernels alone that no table is missing from the tests beside this one.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -217,7 +217,7 @@ VITRINE_EMULATED __m512 shuffle_quarters(const __m512& a, const __m512& b, int o
     return i >= 8 ? y.lane[from] : x.lane[from];
   });
 }
-/// Of each 128 bits the lower or upper half, lanes by turns.
+/// Takes lanes by turns from the lower or upper half of each 128 bits.
 template <class T>
 VITRINE_EMULATED Lanes<T> unpack(const __m512i& a, const __m512i& b, bool upper) {
   constexpr int kPart = 16 / sizeof(T);

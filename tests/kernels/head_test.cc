@@ -116,7 +116,7 @@ TEST(Head, SameBitsInEveryTable) {
   }
 }
 
-/// Of zeros that are the largest of their lane the first one's sign is kept, in every table.
+/// The first one's sign is kept of zeros that are the largest of their lane, in every table.
 TEST(Head, EqualZeros) {
   for (const auto& [positive, negative] : {std::pair{0, 512}, {512, 0}, {16, 32}, {1000, 40}}) {
     std::vector<float> logits(kHeadBlock, -1.0f);

@@ -158,7 +158,7 @@ class AdapterMergeTest(unittest.TestCase):
         self.check(r"mlp\.(shared_expert\.)?down_proj", 1, 3, dtype=torch.bfloat16, least=2)
 
     def test_a_sum_of_several_at_scales(self):
-        """Of other ranks, types and modules; one of them twice."""
+        """The adapters have other ranks, types and modules; one of them comes twice."""
         folder = next(one for one in FOLDERS if one.name == "qwen2_moe")
         weights = {}
         for file in sorted(folder.glob("*.safetensors")):

@@ -8,8 +8,8 @@ import torch
 import transformers
 from gguf_files import LAYER_NAMES, OUTER_NAMES
 
-# Of each architecture its class of configs. Files of `llama` have the rows of queries and keys in
-# pairs for RoPE, transformers in halves.
+# Each architecture's class of configs. Files of `llama` have the rows of queries and keys in pairs
+# for RoPE, transformers in halves.
 FAMILIES = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}
 PAIRED = ("llama",)
 
@@ -63,7 +63,7 @@ def hugging_face_name(name):
     if not name.startswith("blk."):
         return {short: long for long, short in OUTER_NAMES.items()}[name]
     _, layer, module, suffix = name.split(".")
-    # Of several modules with one name the first is llama's.
+    # The first of several modules with one name is llama's.
     modules = {short: long for long, short in reversed(LAYER_NAMES.items())
                if not long.startswith("block")}
     return f"model.layers.{layer}.{modules[module]}.{suffix}"

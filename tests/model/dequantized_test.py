@@ -72,7 +72,7 @@ class DequantizedTest(unittest.TestCase):
             dequantized_model(file)
 
     def test_divergences(self):
-        """Of a program from itself, and of eight bits from the same weights in float32."""
+        """Says how far a program is from itself, and eight bits from the same weights in float32."""
         _, file = self.write("qwen2", Type.Q8_0)
         ids = self.path / "ids.json"
         ids.write_text(json.dumps(TOKENS))

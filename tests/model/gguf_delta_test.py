@@ -63,7 +63,7 @@ MODELS = {
     "qwen3_5": dict(config="Qwen3_5TextConfig", **SHAPE, intermediate_size=96),
     "qwen3_5_moe": dict(config="Qwen3_5MoeTextConfig", **SHAPE, **EXPERTS),
 }
-# With which every type of block fits: rows of 256, of the output projection too.
+# Sizes with which every type of block fits: rows of 256, in the output projection too.
 WIDE = dict(hidden_size=256, linear_num_value_heads=8, linear_value_head_dim=32,
             intermediate_size=256, moe_intermediate_size=256, shared_expert_intermediate_size=256)
 LIMIT = 2e-4

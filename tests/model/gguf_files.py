@@ -77,7 +77,7 @@ def load_folder(folder):
 
 
 def interleave(rows, heads):
-    """Of each head, row i of the first half and row i of the second side by side."""
+    """Puts row i of each head's first half and row i of its second half side by side."""
     shape = rows.shape
     return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 

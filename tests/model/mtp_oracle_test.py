@@ -92,8 +92,8 @@ class MtpOracleTest(unittest.TestCase):
 
     @unittest.skipUnless(CONVERTERS, "llama.cpp's source package is not there; bench/peers unpacks it")
     def test_gguf_files_of_llama_cpps_converter(self):
-        """Of what the converter does not write by itself: MTP layers of DeepSeek-V3 (its code for
-        GLM-4.7-Flash, a form of DeepSeek's, does), dense layers of Qwen3-Next."""
+        """Files have what the converter does not write by itself: MTP layers of DeepSeek-V3 (its
+        code for GLM-4.7-Flash, a form of DeepSeek's, does), dense layers of Qwen3-Next."""
         written_as = {"deepseek_v3": "Glm4MoeLiteForCausalLM"}
         without = {"qwen3_next": {"mlp_only_layers": []}}
         for name in MODELS:

@@ -44,7 +44,7 @@ def is_qwen(name):
 
 
 def layer_config(config):
-    """Of a model that is one layer as the one for drafts."""
+    """The config of a model that is one layer, as the one for drafts."""
     config = copy.deepcopy(config)
     config.num_hidden_layers = 1
     if is_qwen(config.model_type):

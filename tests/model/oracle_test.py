@@ -313,7 +313,7 @@ class OracleTest(unittest.TestCase):
                     self.assertGreater(
                         worst_difference(oracle["logits_last"], found["logits_last"]),
                         10 * oracle["atol"])
-                    # And it is the other one that transformers gives, too.
+                    # It is the other one that transformers gives, too.
                     expected = transformers_answer(folder, oracle["tokens"], 0)
                     self.assertLessEqual(
                         worst_difference(expected["logits_last"], found["logits_last"]),

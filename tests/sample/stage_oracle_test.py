@@ -60,7 +60,7 @@ def run_processor(processor, logits, history=()):
 
 
 def keep_best(logits, kept, key=None):
-    """Of a set that transformers keeps at random among ties, the first by key and id."""
+    """Keeps the first by key and id of a set that transformers keeps at random among ties."""
     count = int(np.isfinite(kept).sum())
     order = np.lexsort((np.arange(len(logits)), -logits if key is None else key))[:count]
     result = np.full_like(logits, NONE)

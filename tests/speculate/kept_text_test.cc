@@ -111,7 +111,7 @@ TEST_F(KeptText, HasOthersBesideIt) {
   EXPECT_EQ(take(), "2:end ");
   drafter_->release(kept, true);
   EXPECT_EQ(take(), "");
-  // Of another scope, or too long for what is there.
+  // These texts are of another scope, or too long for what is there.
   const DraftTextId text = drafter_->start({"there", 1, 50});
   EXPECT_EQ(take(), "end start100 ");
   drafter_->release(text, true);

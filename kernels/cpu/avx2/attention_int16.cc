@@ -93,7 +93,7 @@ VITRINE_INLINE void score_runs(const Int16Runs& block, int count, int32_t pairs,
   }
 }
 
-/// Of query q: its dots become the integer weights of the values; updates max and sum.
+/// Turns the dots of query q into the integer weights of the values; updates max and sum.
 VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, Int16State* state,
                                   Weights* weights) {
   const int32_t left = state->position + 1 - block.start;
@@ -215,7 +215,7 @@ __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Run
   }
 }
 
-/// The same of `count` queries, kGroup at a time; the first of them fetch.
+/// Takes a block for `count` queries, kGroup at a time; the first of them fetch.
 void take_queries(const Int16Runs& block, Int16Runs next, const KvView& kv, int count,
                   Int16State* state) {
   while (count > 0) {

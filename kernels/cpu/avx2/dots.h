@@ -124,7 +124,7 @@ struct VnniDot {
   struct StepWeights {
     Step step;
   };
-  /// Of the group's halves, where they have scales of their own.
+  /// Factors of the group's halves, where these have scales of their own.
   struct Factors {
     __m256i of_part[2];
   };

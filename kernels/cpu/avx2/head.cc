@@ -97,8 +97,9 @@ struct ChunkMaxima {
   alignas(32) float at[kHeadBlock / kChunk][8];
 };
 
-/// The same of a whole block, the chunks' largest by the way. With `kStatistics` the least and
-/// hash_whole_block as well, but whether one is NaN the sums tell.
+/// Finds the extremes of a whole block, and the chunks' largest by the way. With `kStatistics` it
+/// also finds the least and makes the hash of hash_whole_block; the sums tell whether a logit is
+/// NaN.
 template <bool kScale, bool kStatistics>
 FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
                                  const char* next) {
@@ -179,9 +180,9 @@ void list_best_in_order(const float* logits, int64_t count, int64_t first_id, La
   }
 }
 
-/// The same of a whole block without NaN: a few entries reach the threshold, and each one's place
-/// is how many of them are before it, so that no branch hangs on their order. False where they are
-/// too many (equal logits).
+/// Lists the best of a whole block without NaN: a few entries reach the threshold, and each one's
+/// place is how many of them are before it, so that no branch depends on their order. Returns false
+/// where they are too many (equal logits).
 bool list_best_by_place(const float* logits, int64_t first_id, Lanes lanes_max,
                         const ChunkMaxima& chunks, HeadBlockStats* stats) {
   const Lanes threshold = set_lanes(top_threshold(lanes_max));

@@ -32,7 +32,7 @@ struct StripDots {
 /// What a token brings to a unit of columns, each in all lanes.
 struct TokenUnit {
   __m256i words[kWords];
-  // Of the unit's group:
+  // The members below belong to the unit's group.
   __m256i sums;
   __m256 scale;
   __m256 weighted;
@@ -156,7 +156,7 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
   }
 }
 
-/// The same with two to four tokens: a step's columns meet all of them before the next is unpacked.
+/// Dots with two to four tokens: a step's columns meet all of them before the next is unpacked.
 template <class Dot, class MatrixKind, int32_t kTokens>
 __attribute__((noinline)) void few_token_dots(const Weight& weight, int64_t first_tile,
                                               int32_t count, const TokenRows& tokens,

@@ -233,7 +233,7 @@ __attribute__((noinline)) void take_block(const Block& block, int32_t begin, int
   }
 }
 
-/// The same for `count` queries, four at a time.
+/// Takes a block for `count` queries, four at a time.
 template <WeightFormat kFormat>
 void take_block(const Block& block, int32_t begin, int32_t valid, int count,
                 const float* const* query, State* state) {
@@ -247,7 +247,8 @@ void take_block(const Block& block, int32_t begin, int32_t valid, int count,
   }
 }
 
-/// Of the next block, of which `left` positions are to be seen; null where there is none.
+/// Finds the keys of the next block, of which `left` positions are to be seen; null where there is
+/// none.
 template <WeightFormat kFormat>
 void find_next_keys(RunCursor<kFormat> cursor, int32_t left, const uint8_t** keys) {
   Runs next{};

@@ -225,7 +225,7 @@ __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Run
   }
 }
 
-/// The same of `count` queries, kGroup at a time.
+/// Takes a block for `count` queries, kGroup at a time.
 template <bool kFetch>
 void take_queries(const Int16Runs& block, const Int16Runs& next, const KvView& kv, int count,
                   Int16State* state) {

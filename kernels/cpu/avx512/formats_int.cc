@@ -49,7 +49,7 @@ struct IntegerFormat {
     return group;
   }
 
-  /// Of a group.
+  /// Bytes of a group's scales, and of its offsets.
   VITRINE_INLINE int64_t scale_bytes(const Tile& tile) { return scale_bytes(tile.scale_format); }
   VITRINE_INLINE int64_t offset_bytes(const Tile& tile) { return offset_bytes(tile.offset_format); }
   VITRINE_INLINE int64_t scale_bytes(ScaleFormat format) { return kTileRows * scale_size(format); }

@@ -35,7 +35,7 @@ VITRINE_INLINE void store_dots(const Target& target, int64_t m, int64_t row, __m
 /// up is null for a plain product; otherwise the result is silu(weight . x) * (up . x).
 void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                   const Activations& input, const RowMap& rows, const Target& target);
-/// Of a weight that is `tiled`.
+/// Takes a weight that is `tiled`.
 void linear_tiled(const Weight& weight, int64_t row_begin, int64_t row_end,
                   const Activations& input, const RowMap& rows, const Target& target);
 void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,

@@ -59,7 +59,7 @@ VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* c
   for (int j = 0; j < kTokens * kRows; ++j) sums[j] = acc[j];
 }
 
-/// The same of E4M3: the lanes of each group by themselves, then times its scale.
+/// Accumulates rows of E4M3: the lanes of each group by themselves, then times its scale.
 template <int kRows, int kTokens>
 VITRINE_INLINE void accumulate_e4m3(const uint8_t* const* weight_rows, const float* const* scales,
                                     const float* const* x, int64_t cols, __m512* sums) {

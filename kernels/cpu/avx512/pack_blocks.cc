@@ -173,7 +173,7 @@ struct Q4K {
   }
 
  private:
-  /// Of 12 bytes a row: eight scales and eight minimums of six bits.
+  /// Stores eight scales and eight minimums of six bits from 12 bytes a row.
   VITRINE_INLINE void store_small_scales(__m512i first, __m512i second, __m512i third,
                                          uint8_t* out) {
     const __m512i six = _mm512_set1_epi8(0x3f), top = _mm512_set1_epi8(0x30);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kGroups = 16;
 constexpr int64_t kFewGroups = 4;
 
-/// Of up to 16 groups: their largest magnitudes, and whose hold NaN.
+/// The largest magnitudes of up to 16 groups, and which groups hold NaN.
 struct Largest {
   alignas(64) float values[kGroups];
   uint32_t nan = 0;
@@ -42,8 +42,8 @@ VITRINE_INLINE __m128i quantize_16(const float* x, __mmask16 lanes, __m512 facto
   return _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
 }
 
-/// Of one group of `count` numbers: {its first half's sum, its last half's}, each plus 128 for
-/// every number of a whole group.
+/// Quantizes one group of `count` numbers. Returns {its first half's sum, its last half's}, each
+/// plus 128 for every number of a whole group.
 VITRINE_INLINE __m128i quantize_group(const float* x, int64_t count, int32_t group_size,
                                       __m512 factor, int8_t* values) {
   const int32_t half = group_size / 2;

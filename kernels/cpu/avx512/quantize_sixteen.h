@@ -50,7 +50,8 @@ VITRINE_INLINE __m512i quantize_32(const float* x, __m512 factor) {
   return _mm512_packs_epi32(a, b);
 }
 
-/// Of four vectors whose 128-bit parts are four sums to be added: each part's total, side by side.
+/// Adds up the four sums in each 128-bit part of four vectors; the parts' totals stand side by
+/// side.
 VITRINE_INLINE __m512i total_of_parts(const __m512i* v) {
   const __m512i first =
       _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));

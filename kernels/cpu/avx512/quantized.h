@@ -53,8 +53,8 @@ constexpr int block_index(int tokens) { return tokens == 8 ? 4 : tokens - 1; }
 struct FormatKernels {
   // By block_index(tokens).
   DotsFunction one_tile[5];
-  // Of two matrices, or of one: what is loaded of a token serves both. Null for 8 tokens where that
-  // takes many more registers than there are.
+  // Dots with tiles of two matrices, or with two of one: what is loaded of a token serves both.
+  // Null for 8 tokens where that takes many more registers than there are.
   DotsFunction two_tiles[5];
   UnpackFunction unpack;
 };

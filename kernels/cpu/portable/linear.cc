@@ -25,7 +25,7 @@ void float_tile(const Weight& weight, int64_t row, int count, const float* x, fl
   }
 }
 
-/// The same of E4M3: each group's lanes by themselves, then all of them times its scale.
+/// Dots with a tile of E4M3: each group's lanes by themselves, then all of them times its scale.
 void e4m3_tile(const Weight& weight, int64_t row, int count, const float* x, float* dots) {
   const int64_t groups = group_count(weight.cols, kE4M3Group);
   for (int r = 0; r < count; ++r) {

@@ -18,7 +18,8 @@ namespace vitrine::kernels::cuda {
 
 inline constexpr int kAttentionThreads = 128;
 
-/// Of one element format. kQueries query rows; kDims: how many elements of the output a thread has.
+/// The sizes of a block for one element format: kQueries query rows, and kDims elements of the
+/// output for each thread.
 template <FloatFormat kFormat, int kQueriesOf, int kDimsOf>
 struct AttentionShape {
   static constexpr FloatFormat kElements = kFormat;

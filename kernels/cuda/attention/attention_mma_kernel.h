@@ -312,7 +312,7 @@ VITRINE_DEVICE void walk_blocks(const AttentionArguments& a, const MmaRowMap& ma
   copy_async_wait<0>();
 }
 
-/// The same with two buffers: two blocks are under way while one is used.
+/// Walks the blocks with two buffers: two blocks are under way while one is used.
 template <typename Shape>
 VITRINE_DEVICE void walk_blocks_ahead(const AttentionArguments& a, const MmaRowMap& map,
                                       int32_t end, MmaMemory<Shape>& memory,

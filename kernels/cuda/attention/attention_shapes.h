@@ -17,7 +17,7 @@ extern template Status launch_attention<FloatFormat::kF16>(const AttentionArgume
 extern template Status launch_attention<FloatFormat::kBF16>(const AttentionArguments&,
                                                             AttentionQueries, Stream);
 
-/// Of integer keys and values.
+/// Launches attention over integer keys and values.
 Status launch_attention_i16(const AttentionArguments& arguments, AttentionQueries queries,
                             Stream stream);
 

@@ -10,7 +10,7 @@ namespace {
 
 // In place of log(0): a specialist without weight adds nothing and no NaN.
 constexpr float kNoWeight = -1e30f;
-// From which on the exponentials tell a mixture's probability: below it their floor would show.
+// The least probability of a mixture that the exponentials tell: below it their floor would show.
 constexpr float kLeastMixed = 1e-30f;
 
 // A block of logits of every specialist at one row of the joint.

@@ -22,8 +22,8 @@ struct JointSum {
   float max = 0;   ///< -inf where no logit is above it; the sum is 0 or NaN then
 };
 
-/// Of a row of the joint, doubles: log Z; then of each specialist its log-sum-exp, of each its
-/// weight, of each its logit of the chosen token, of each that of the runner-up.
+/// Doubles that a row of the joint takes: log Z, then four lists with a number for each specialist:
+/// its log-sum-exp, its weight, its logit of the chosen token, its logit of the runner-up.
 constexpr int64_t joint_values(int64_t specialists) { return 1 + 4 * specialists; }
 constexpr int64_t joint_blocks(int64_t vocab) {
   return (vocab + kJointBlockEntries - 1) / kJointBlockEntries;
@@ -44,7 +44,7 @@ struct Joint {
   JointSum* sums = nullptr;       ///< [joints, specialists, joint_blocks(vocab)] scratch
   float* logits = nullptr;        ///< [joints, vocab] out: log-probabilities
   double* values = nullptr;       ///< [joints, joint_values(specialists)] out
-  // Of joint_account.
+  // joint_account alone reads the members below.
   const int32_t* chosen_ids = nullptr;  ///< [joints]
   const int32_t* best_ids = nullptr;    ///< [joints, best_stride] the two best
   int64_t best_stride = 0;

@@ -10,7 +10,7 @@ namespace vitrine::kernels::cuda {
 inline constexpr int kHeadBlockEntries = 1024;
 inline constexpr int kBestEntries = 10;
 
-/// Of one block of a row; the bits of the CPU kernels' HeadBlockStats.
+/// Statistics of one block of a row, with the bits of the CPU kernels' HeadBlockStats.
 struct HeadBlock {
   uint64_t hash;
   float max, sum_exp, sum_exp_logit;

@@ -26,7 +26,7 @@ VITRINE_DEVICE uint32_t hash_key(uint32_t n) {
   const uint32_t t = n * kHashFactor + kHashOffset;
   return t * (2 * t + 1);
 }
-/// Of words i, i + 128, … of a block, and of the words of row i / 128 that share a lane.
+/// The keys of words i, i + 128, … of a block, and of the words of row i / 128 that share a lane.
 VITRINE_DEVICE uint32_t low_hash_key(uint32_t i) { return (hash_key(i % 128) | 1) & ~0x10000u; }
 VITRINE_DEVICE uint32_t high_hash_key(uint32_t i) {
   return hash_key(128 + i / 128 * 16 + i % 16) | 0x10000u;

@@ -231,7 +231,8 @@ VITRINE_DEVICE void byte_fragment(const ChunkWords<P>& words, int block, uint32_
   }
 }
 
-/// The same as bf16 numbers, fragments of m16n8k16 for the halves of 32 columns, less their bias.
+/// Unpacks a chunk as bf16 numbers less their bias: fragments of m16n8k16 for the halves of 32
+/// columns.
 template <typename P>
 VITRINE_DEVICE void bf16_fragments(const PackedLayout& layout, const ChunkWords<P>& words,
                                    int block, const uint32_t (&bias)[2], uint32_t (&a)[2][4]) {

@@ -71,7 +71,7 @@ VITRINE_DEVICE void quantize_record(const float (&x)[4], int32_t group_size, uin
   if (lane >= kRecordCols / group_size && lane < 4) factors[lane] = {0.0f, 0};
 }
 
-/// The same as E4M3 floats, all 128 columns one group.
+/// Quantizes a record to E4M3 floats, all 128 columns one group.
 VITRINE_DEVICE void quantize_record_e4m3(const float (&x)[4], uint8_t* record) {
   const int lane = lane_index();
   const GroupRange range = find_range(x, kWarp);

@@ -40,9 +40,9 @@ struct Router {
   int32_t* ids = nullptr;         ///< [tokens, top_k], descending probability, ties by lower id
   float* weights = nullptr;       ///< [tokens, top_k]
   float* probs = nullptr;         ///< [tokens, num_experts]; may be null
-  /// Of token t and slot s at [t * forced_stride + s]: the expert to take in place of the router's,
-  /// all of a token's or none of them (-1), and its weight (below 0: the router's). Null: no
-  /// token's.
+  /// Forced routes: the element [t * forced_stride + s] belongs to token t and slot s. It names the
+  /// expert to take in place of the router's, for all slots of a token or for none of them (-1),
+  /// and its weight (below 0: the router's). Null: no token has forced routes.
   const int32_t* forced_ids = nullptr;
   const float* forced_weights = nullptr;
   int64_t forced_stride = 0;

@@ -58,7 +58,7 @@ struct Entry {
   bool is_left;
 };
 
-/// The same in every thread.
+/// A row under way; every thread has the same.
 struct Row {
   SampleShared& shared;
   float* logits;
@@ -142,7 +142,7 @@ VITRINE_DEVICE uint64_t add_up_block(SampleShared& shared, uint64_t value) {
   return total;
 }
 
-/// The same of doubles, which are added in one order.
+/// The sum of all threads' doubles, which are added in one order.
 VITRINE_DEVICE double add_up_block(SampleShared& shared, double value) {
   for (int width = kWarp / 2; width > 0; width /= 2) value += shuffle_xor(value, width);
   sync_block();

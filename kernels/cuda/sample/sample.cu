@@ -69,7 +69,7 @@ VITRINE_DEVICE Key find_last(const Row& row, double target, KeyOf key_of, Measur
     prefix = prefix << kDigit | static_cast<Key>(shared.found[0]);
     before = shared.found[1];
   }
-  // Of those equal to the last one, the lowest ids: as many as it takes.
+  // The lowest ids stay among those equal to the last one: as many as it takes.
   const auto is_equal = [&](const Entry& entry) {
     return entry.is_left && key_of(entry) == prefix;
   };
@@ -232,7 +232,7 @@ VITRINE_DEVICE void keep_typical(Row& row, double share) {
             nullptr});
 }
 
-// Of those that reach the threshold the last one stays, with all behind it.
+// Drops those that reach the threshold but for the last one, which stays with all behind it.
 VITRINE_DEVICE void drop_top(Row& row, double threshold) {
   const double limit = threshold * static_cast<double>(mass_left(row));
   Best own = no_best();  // keys and ids turned round: the worst is the best then

@@ -32,8 +32,8 @@ struct SampleStep {
 };
 
 inline constexpr int kMaxSampleSteps = 16;
-/// Of a row: tokens left (1 where it was certain), the chosen one's probability among them, the
-/// probability that the mask took away, 1 where it ruled out the first choice.
+/// Facts about a row: tokens left (1 where it was certain), the chosen one's probability among
+/// them, the probability that the mask took away, and 1 where the mask ruled out the first choice.
 inline constexpr int kSampleFacts = 4;
 /// In place of an id: a logit is NaN or +infinity; every one is -infinity.
 inline constexpr int32_t kBrokenRow = -1, kEmptyRow = -2;

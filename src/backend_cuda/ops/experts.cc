@@ -99,7 +99,7 @@ class GroupedRoutes {
   const DeviceMatrix& gate_;
 };
 
-/// Of all experts, one behind another.
+/// The biases of all experts, one behind another.
 const float* biases_of(PlanBuilder& builder, const std::vector<std::string>& modules,
                        int64_t rows) {
   std::vector<std::pair<std::string, int64_t>> tensors;

@@ -47,7 +47,7 @@ ScoredRoutes choose_by_scores(ReferenceStep& step, const at::Tensor& logits,
   at::Tensor ids = std::get<1>(at::topk(keep_best_groups(keys, own), own.shape.top_k, -1));
   if (forced_ids != nullptr) ids = at::where(forced_ids->ge(0), *forced_ids, ids);
   at::Tensor weights = at::gather(scores, -1, ids);
-  // Also where nothing records: so recording adds no call.
+  // This runs where nothing records, too, so that recording adds no call.
   at::Tensor recorded = at::cat({weights, at::gather(keys, -1, ids)}, -1);
   if (own.normalizes) {
     at::Tensor sum = weights.sum(-1, true).add(own.sum_epsilon).clamp_min(own.least_sum);

@@ -202,7 +202,7 @@ class DraftModel final : public Drafter {
   const int32_t tree_vocab_size_;  // of the target's tokens, where a tree may be guessed; else 0
   engine::DraftSpellings spellings_;
   core::DraftTextTable<ModelText> texts_;
-  // Of the proposals under way:
+  // The members below belong to the proposals under way.
   std::vector<Active> active_;
   std::vector<StepInput> inputs_;
   std::vector<Active*> choosers_;

@@ -7,8 +7,8 @@ namespace vitrine::engine {
 
 namespace {
 
-// Of the target's tokens, spelt again together with what was guessed behind them, so that the first
-// guess is spelt as in the middle of a text.
+// So many of the target's tokens are spelt again together with what was guessed behind them, so
+// that the first guess is spelt as in the middle of a text.
 constexpr size_t kContextTokens = 4;
 
 // Leaves out the bytes of a character that is not whole yet.

@@ -13,8 +13,8 @@ namespace vitrine::engine {
 
 class DraftSpellings;
 
-/// One text. The target's tokens are kept; the draft model's are made when they are asked for, from
-/// the last word on that was not whole. Not thread-safe.
+/// One text. It keeps the target's tokens; the draft model's are made when they are asked for, anew
+/// from the last word that was not whole. Not thread-safe.
 class DraftSpelling {
  public:
   explicit DraftSpelling(std::vector<int32_t> beginning)
@@ -24,10 +24,10 @@ class DraftSpelling {
     target_.insert(target_.end(), target_tokens.begin(), target_tokens.end());
   }
   void truncate(int64_t length);
-  /// The text in the draft model's tokens; empty where that has no form for it. Valid until it
-  /// changes.
+  /// Returns the text in the draft model's tokens; empty where that has no form for it. Valid until
+  /// the text changes.
   std::span<const int32_t> tokens(const DraftSpellings& spellings);
-  /// So many leading ones stay as they were whatever was appended since.
+  /// Returns how many of the leading tokens() stayed as they were, whatever was appended since.
   int64_t unchanged() const { return unchanged_; }
   std::span<const int32_t> target_tokens() const { return target_; }
 
@@ -35,9 +35,10 @@ class DraftSpelling {
   std::span<const int32_t> same_tokens(int32_t vocab_size);
 
   std::vector<int32_t> target_;  // the text
-  std::vector<int32_t> own_;     // how it is spelt
+  std::vector<int32_t> own_;     // the text as the draft model spells it
   size_t spelt_ = 0;             // tokens of the text whose spelling is closed, or was checked
-  size_t closed_, beginning_;    // tokens of own_: of these; before the text
+  size_t closed_, beginning_;  // tokens of own_: those that spell `spelt_` tokens; those that stand
+                               // before the text
   int64_t unchanged_ = 0;
 };
 
@@ -50,13 +51,13 @@ class DraftSpellings {
   };
   DraftSpellings(const Tokenizer& draft, const Tokenizer& target, Facts facts);
 
-  /// A text without tokens.
+  /// Returns a text without tokens.
   DraftSpelling begin() const { return DraftSpelling(beginning_); }
-  /// The target's tokens that `guessed`, of the draft model, spells behind the text; returns how
-  /// many.
+  /// Writes to `out` the target's tokens that `guessed`, of the draft model, spells behind the
+  /// text; returns how many these are.
   int32_t guesses(const DraftSpelling& text, std::span<const int32_t> guessed,
                   std::span<int32_t> out) const;
-  /// Nothing can be guessed behind such a token of the draft model.
+  /// Returns true for a token of the draft model behind which nothing can be guessed.
   bool is_end(int32_t token) const;
 
  private:

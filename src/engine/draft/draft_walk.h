@@ -11,28 +11,29 @@
 
 namespace vitrine::engine {
 
-/// The places of a pass that brings guesses, each with the mask of what stands there: 0 is that of
-/// the first guess, and behind each guess is another.
+/// The places of a pass that brings guesses, each with the mask of what may stand there. Place 0 is
+/// that of the first guess, and behind each guess is another place.
 class DraftMasks {
  public:
   /// Forgets all places but the first.
   void begin(std::span<const uint32_t> mask, const ConstraintDecision& decision);
-  /// Adds the one behind `token`, which stands at `place`; returns it.
+  /// Adds the place behind `token`, which stands at `place`; returns the new place.
   size_t add(size_t place, int32_t token, std::span<const uint32_t> mask,
              const ConstraintDecision& decision);
-  /// Returns the place behind `token` at `place`; `place` where none was added.
+  /// Returns the place behind `token` at `place`; `place` itself where none was added.
   size_t behind(size_t place, int32_t token) const;
   std::span<const uint32_t> of(size_t place, ConstraintDecision& decision) const {
     decision = all_[place].decision;
     return all_[place].mask;
   }
   bool allows(size_t place, int32_t token) const;
-  /// How many guesses lead to it.
+  /// Returns how many guesses lead to a place.
   int32_t depth(size_t place) const { return all_[place].depth; }
-  /// The place of the guess that leads to it, and that guess.
+  /// Return the place of the guess that leads to a place, and that guess.
   size_t before(size_t place) const { return all_[place].before; }
   int32_t token(size_t place) const { return all_[place].token; }
-  /// The place that as few guesses lead to, on the way to this one.
+  /// Returns the place on the way to this one that `depth` guesses lead to; this one where no more
+  /// lead to it.
   size_t above(size_t place, int32_t depth) const {
     while (all_[place].depth > depth) place = all_[place].before;
     return place;
@@ -55,14 +56,14 @@ class DraftMasks {
 /// One pass's guesses on their way through the constraint. Not thread-safe.
 class DraftWalk {
  public:
-  /// Stands behind ConstraintGuide::prepare(). `jump`: what text is forced by, or null. `masks`:
-  /// begins anew.
+  /// Begins where ConstraintGuide::prepare() left the guide. `jump`: what spells forced text, or
+  /// null. `masks` begins anew.
   DraftWalk(ConstraintGuide& guide, const JumpForward* jump, DraftMasks& masks);
   /// Adds the place behind `token` at `place` where the mask there allows it, and where what
-  /// follows is chosen: no end, no deadlock and (with `jump`) no text that may be forced. False
-  /// where one of these fails or the constraint throws: the answer may never come there.
+  /// follows is chosen: no end, no deadlock and (with `jump`) no text that may be forced. Returns
+  /// false where one of these fails or the constraint throws: the answer may never come there.
   bool add(int32_t token, size_t place);
-  /// Goes back to where the guide stood. Nothing of it has changed then.
+  /// Goes back to where the guide stood. Nothing of the guide has changed then.
   void end();
 
  private:
@@ -74,7 +75,7 @@ class DraftWalk {
   DraftMasks& masks_;
   size_t place_ = 0;  // where the constraint stands
   const int32_t accepted_;
-  // Of the guide, as they were:
+  // What the guide held when the walk began:
   const ConstraintCounts counts_;
   const bool was_limited_, is_limited_;
   const int64_t allowed_, in_time_;

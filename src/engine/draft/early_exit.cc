@@ -214,7 +214,7 @@ class EarlyExit final : public Drafter {
   engine::LayerWords checked_words_;  // of the layers that check
   size_t record_bytes_ = 0;           // of a token
   core::DraftTextTable<ExitText> texts_{"early exit"};
-  // Of the guess under way:
+  // The members below belong to the guess under way.
   SequenceId sequence_ = 0;
   const std::atomic<bool>* cancelled_ = nullptr;
   int64_t past_ = 0;

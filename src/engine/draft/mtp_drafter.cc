@@ -265,9 +265,9 @@ class MtpDrafter final : public Drafter {
   std::vector<int> feature_layers_;
   std::vector<float> final_norm_;  // [hidden] of the model
   core::DraftTextTable<MtpText> texts_;
-  // Of the proposals under way:
+  // The members below belong to the proposals under way.
   std::vector<Active> active_;
-  // Of the pass under way:
+  // The members below belong to the pass under way.
   size_t layer_ = 0;
   std::vector<StepInput> inputs_;
   std::vector<int32_t> tokens_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text that MTP layers follow. What the first layer reads are pairs: what a model computed at a
-// token, and the token behind that; what a further one reads: what the layer before it gave there,
-// and the token that stands one further behind.
+// A text that MTP layers follow. A layer reads pairs. A pair of the first layer is the row that the
+// model computed at a token, and the token behind that. A pair of a further layer is the row that
+// the layer before gave for its pair, and the token that stands one further behind.
 #pragma once
 
 #include <atomic>
@@ -13,53 +13,57 @@
 
 namespace vitrine::engine {
 
-/// Keeps tokens, and for each layer rows until both of a pair are there and it was run. Layers are
-/// counted from 0. Not thread-safe.
+/// Keeps the text's tokens, and each layer's rows until both parts of their pair are there and the
+/// pair was run. Layers are counted from 0. Not thread-safe.
 class MtpText {
  public:
-  /// `sequences`: one of each layer's.
+  /// `sequences` has one for each layer.
   MtpText(std::vector<SequenceId> sequences, int64_t hidden_size, int64_t max_tokens);
 
   void append(std::span<const int32_t> tokens);
   void truncate(int64_t length);
-  /// [rows, hidden] at positions from `first` on; where these begin behind a gap, the pairs before
-  /// it are forgotten. Returns where the caller writes them; valid until the text changes.
+  /// Adds `count` rows of a layer at positions from `first` on; where these begin behind a gap, the
+  /// pairs before the gap are forgotten. Returns where the caller writes them, [rows, hidden],
+  /// valid until the text changes.
   std::span<float> add_rows(size_t layer, int64_t first, int64_t count);
-  /// Of the layers behind the first, forgets what comes of the model's rows from `first` on.
+  /// Forgets the rows of layers behind the first that come of the model's rows from `first` on.
   void forget_outputs(int64_t first);
 
-  /// Pairs that can be run, one behind another; their tokens and rows.
+  /// Return how many pairs can be run, one behind another, and the tokens and rows of the first
+  /// `count` of these.
   int64_t num_ready(size_t layer) const;
   std::span<const int32_t> ready_tokens(size_t layer, int64_t count) const;
   std::span<const float> ready_rows(size_t layer, int64_t count) const {
     return std::span(layers_[layer].rows).first(static_cast<size_t>(count * hidden_));
   }
-  /// [rows, hidden] those of the ready pairs, and of tokens that are not known yet.
+  /// Returns [rows, hidden], those of the ready pairs and those whose tokens are not known yet.
   std::span<const float> rows(size_t layer) const { return layers_[layer].rows; }
-  /// The position of the next pair.
+  /// Returns the position of the next pair.
   int64_t next(size_t layer) const { return layers_[layer].begin + layers_[layer].run; }
-  /// The first `count` of these were run.
+  /// Takes away the rows of the first `count` ready pairs, which were run.
   void take(size_t layer, int64_t count);
-  /// With the pairs of the first layer that are ready all are run whose tokens the text has.
+  /// Returns true where the first layer, with its ready pairs, will have run all pairs whose tokens
+  /// the text has.
   bool is_complete() const { return next(0) + num_ready(0) == std::ssize(tokens_) - 1; }
-  /// Pairs that were run and stand: what the layer's sequence holds of the text.
+  /// Returns how many pairs were run and still hold, which is what the layer's sequence holds of
+  /// the text.
   int64_t num_run(size_t layer) const { return layers_[layer].run; }
 
   size_t num_layers() const { return layers_.size(); }
   SequenceId sequence(size_t layer) const { return layers_[layer].sequence; }
   void set_sequence(size_t layer, SequenceId sequence) { layers_[layer].sequence = sequence; }
 
-  const std::atomic<bool>* cancelled = nullptr;  // of its answer
-  std::vector<int32_t> guessed;                  // behind the text as it stands
-  std::vector<float> output;  // [hidden] of the pair behind which the last of these stands
-  // [rows, hidden] that a layer gave for pairs whose tokens are guessed, up to that one
+  const std::atomic<bool>* cancelled = nullptr;  // the flag of the text's answer
+  std::vector<int32_t> guessed;  // tokens that are guessed behind the text as it stands
+  std::vector<float> output;     // [hidden] of the pair behind which the last of `guessed` stands
+  // [rows, hidden] that a layer gave for pairs whose tokens are guessed, up to that of `output`.
   std::vector<float> guessed_rows;
 
  private:
   struct Layer {
     SequenceId sequence = 0;
     int64_t begin = 0, run = 0;  // the position of the first pair; pairs that were run
-    std::vector<float> rows;     // [rows, hidden] from the next pair's on
+    std::vector<float> rows;     // [rows, hidden] from that of the next pair on
   };
 
   int64_t num_rows(const Layer& layer) const { return std::ssize(layer.rows) / hidden_; }

@@ -18,7 +18,7 @@ class RecordTap final : public AuditSink {
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;
   void commit() override {}
-  /// The words of one of its tokens, and of one of its rows.
+  /// Return the words of one of the record's tokens, and of one of its rows.
   const std::byte* token_words(size_t token) const;
   const std::byte* row_words(size_t row) const;
   const AuditLayout& layout() const { return layout_; }
@@ -36,8 +36,8 @@ struct FederationSource {
   int adapter = -1;
 };
 
-/// The layout of a federation's records: the layers of each source in turn, with numbers that go
-/// on; rows as an engine's, and what the combiner says.
+/// Returns the layout of a federation's records: the layers of each source in turn, with numbers
+/// that go on from source to source; rows are an engine's with what the combiner says behind.
 AuditLayout make_federation_layout(std::span<const AuditLayout* const> sources,
                                    AuditLayout::Federation federation);
 
@@ -52,10 +52,10 @@ struct FederationRow {
 };
 void write_federation_row(const AuditLayout& layout, const FederationRow& row, std::byte* words);
 
-/// The best token of a row that was not chosen; -1 where there is no other.
+/// Returns the best token of a row that was not chosen; -1 where there is no other.
 int32_t runner_up(const kernels::HeadStats& stats, int32_t chosen);
 
-/// The joint less what the recorded parts give.
+/// Returns the joint's log-probability less what the recorded parts give.
 double reconcile(ShareKind kind, const JointScore& score, std::span<const SpecialistShare> shares);
 
 }  // namespace vitrine::engine

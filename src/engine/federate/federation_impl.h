@@ -31,27 +31,27 @@ struct Federation::Impl {
   struct Member {
     std::vector<SequenceId> sequences;  // [sources]
     std::vector<int32_t> history;
-    int64_t length = 0;      // of the last step that was finished
-    int64_t step_begin = 0;  // before it
+    int64_t length = 0;      // after the last step that was finished
+    int64_t step_begin = 0;  // before that step
   };
   struct Prefix {
     std::vector<PrefixId> parts;  // [sources]
     std::vector<int32_t> history;
   };
   struct RowAccount {
-    const float* joint = nullptr;  // the row, where the host chose by it
-    float logprob = 0;             // of the token in it
+    const float* joint = nullptr;  // the joint's row, where the host chose by it
+    float logprob = 0;             // of the chosen token in that row
     JointScore score;
     double residual = 0;
   };
 
   Impl(const FederationSpec& given, const EngineOptions& asked, std::unique_ptr<Combiner> own);
-  // One engine for adapters of one base, else one a specialist; a base that a gate reads and that
-  // is no specialist is a source more.
+  // Loads one engine for adapters of one base, else one for each specialist. A base that a gate
+  // reads and that is no specialist is a further source.
   void load_engines(bool has_own_combiner);
-  // Whether these specialists' device can make the joint and choose by it.
+  // Sets device_joint where the specialists' device can make the joint and choose by it.
   void plan_device_joint(bool has_own_combiner);
-  // What the log can keep of every source, else an error.
+  // Throws where the log cannot keep the hidden states of every source.
   void check_hidden_states(std::span<const AuditLayout* const> layouts) const;
   void describe();
 
@@ -69,11 +69,11 @@ struct Federation::Impl {
                                                  "create_sequence gave and that was not released");
   }
   const Prefix& find_prefix(PrefixId prefix) const;
-  // The sequence of the federation that an engine's is part of; 0: of none.
+  // Returns the federation's sequence that an engine's sequence is part of; 0: there is none.
   SequenceId member_of(size_t engine, SequenceId part) const;
-  // A source's part of an input, but for routes.
+  // Returns a source's part of an input, but for routes.
   StepInput part_of(const StepInput& input, const Member& member, size_t source) const;
-  // What an engine does in a step.
+  // Does an engine's work in a step; where that throws, notes in `blamed` whose input it was.
   template <typename Work>
   decltype(auto) in_engine(size_t engine, Work&& work) {
     try {
@@ -104,7 +104,8 @@ struct Federation::Impl {
   std::span<const ForcedRoute> own_routes(std::span<const ForcedRoute> all, int32_t first_layer,
                                           int32_t layers);
   void run();
-  // False, and nothing has happened, where the host has to choose.
+  // Runs the step with the joint on the device. Returns false, and nothing has happened, where the
+  // host has to choose.
   bool run_on_device();
   bool describe_joint();
   void describe_next_joint();
@@ -112,8 +113,8 @@ struct Federation::Impl {
   void take_device_row(size_t row);
   void undo();
   void collect();
-  // Attribution is recorded: every pass stops behind its head until the joint's tokens are known,
-  // or makes the joint itself (step_on_device).
+  // Returns true where attribution is recorded. Every pass then stops behind its head until the
+  // joint's tokens are known, or makes the joint itself (step_on_device).
   bool attributes() const { return !layout.terms.empty() && records(); }
   void tell_choices();
   class RowWork;
@@ -126,8 +127,8 @@ struct Federation::Impl {
   StepOutput output_of(size_t row) const;
   void record();
   void record_terms(size_t row, std::byte* words);
-  // A specialist's logits of the chosen token and of the runner-up, where the device made the
-  // joint.
+  // Returns a specialist's logits of the chosen token and of the runner-up, where the device made
+  // the joint.
   std::array<float, 2> device_logits(size_t row, size_t specialist) const;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -136,7 +137,7 @@ struct Federation::Impl {
   engine::WorkerPool* workers = nullptr;  // the first engine's
   FederationSpec spec;
   std::unique_ptr<Combiner> combiner;
-  BlockCombiner* block_combiner = nullptr;  // the same, where it is one
+  BlockCombiner* block_combiner = nullptr;  // `combiner`, where it is a BlockCombiner
   EngineOptions options;
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<FederationSource> sources;  // the specialists; the base, where only the gate reads it
@@ -156,7 +157,7 @@ struct Federation::Impl {
   engine::LoneFailures lone_failures;
   SequenceId blamed = 0;  // whose input the step under way failed for; 0: it failed for all
   std::span<const StepInput> step_inputs;                   // of the step under way
-  engine::StepRows rows;                                    // its rows, of each token one
+  engine::StepRows rows;                                    // the step's rows, one for each token
   std::vector<std::vector<StepInput>> inputs;               // [engines]
   std::vector<ForcedRoute> routes;                          // those of the inputs
   std::vector<std::span<const StepOutput>> engine_outputs;  // [engines]
@@ -184,11 +185,12 @@ struct Federation::Impl {
   };
   std::vector<Choices> choices;  // [engines]
   std::optional<engine::DeviceJointSpec> device_joint;
-  std::unique_ptr<engine::DeviceJoint> joint_model;  // of several engines; else the engine's own
+  // For several engines; null: the only engine makes the joint itself.
+  std::unique_ptr<engine::DeviceJoint> joint_model;
   engine::DeviceJointStep joint_step, next_joint, rows_stay;
-  std::vector<const float*> joint_sources;  // [row_width] of several engines
+  std::vector<const float*> joint_sources;  // [row_width] for several engines
   engine::DeviceJointResult joint_result;
-  bool is_joint_on_device = false;  // of the last step: joint_result is its
+  bool is_joint_on_device = false;  // joint_result is the last step's
   // [rows] where the device chooses, in this step and in the next
   std::vector<DeviceSamplerSteps> sampler_steps, next_sampler_steps;
 };

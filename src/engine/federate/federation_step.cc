@@ -183,7 +183,7 @@ void Federation::Impl::collect() {
   }
 }
 
-// Of a row, but for its token and what the joint gives.
+// The output of a row, but for its token and what the joint gives.
 StepOutput Federation::Impl::output_of(size_t row) const {
   StepOutput output;
   output.sequence = input_of(row).sequence;

@@ -36,27 +36,28 @@ class ConstraintGuide {
   /// Moves on by a token that was chosen under the mask, as the step reported it.
   void accept(int32_t token, const ConstraintDecision& decided);
 
-  /// Moves on by the tokens that the constraint forces behind prepare(), `most` at most, and within
-  /// the room that is left. The span is valid until the next call.
+  /// Moves on by the tokens that the constraint forces at the place of prepare(), `most` at most
+  /// and within the room that is left, and returns them. The span is valid until the next call.
   std::span<const int32_t> jump(JumpForward& jump, std::span<const int32_t> answer, int64_t most);
   /// Takes back the last tokens of a jump.
   void take_back(size_t count);
 
-  /// The host's validator refused the answer; returns how many it has refused.
+  /// Counts an answer that the host's validator refused; returns how many it has refused.
   int64_t reject_answer() { return ++counts_.rejected_answers; }
   /// Takes everything back: another attempt begins.
   void restart();
-  /// Follows a token of an attempt without a mask; false where the constraint refuses it.
+  /// Follows a token of an attempt without a mask; returns false where the constraint refuses it.
   bool follow(int32_t token);
-  /// The answer is whole and nothing can follow.
+  /// Returns true where the answer is whole and nothing can follow.
   bool is_at_its_end();
   bool is_complete() const { return constraint_.is_complete(); }
-  /// The limit took a token away that an end is known behind, before some token of this attempt or
-  /// where it ended.
+  /// Returns true where the limit took away a token behind which an end is known, at some token of
+  /// this attempt or where the attempt ended.
   bool was_limited() const { return was_limited_; }
-  /// Where the constraint stands; of kDeadlock what was left of the mask, too.
+  /// Returns where the constraint stands; for kDeadlock what was left of the mask, too.
   ConstraintFailure failure(ConstraintFailure::Kind kind);
-  /// What the constraint threw, behind the tokens that it had taken by then; empty where it didn't.
+  /// Returns the message of what the constraint threw, behind the tokens that it had taken by then;
+  /// empty where it threw nothing.
   const std::string& problem() const { return problem_; }
   const ConstraintCounts& counts() const { return counts_; }
 
@@ -83,16 +84,16 @@ class ConstraintGuide {
   Constraint& constraint_;
   std::vector<int32_t> end_ids_, banned_;
   std::span<const std::vector<int32_t>> ban_;  // empty where no sequence has two ids
-  std::vector<int32_t> recent_;                // what ban_ looks at; kept where there is a ban_
-  size_t before_ = 0;                          // so many of them stand before the answer
+  std::vector<int32_t> recent_;  // the tokens that ban_ looks at; kept where there is a ban_
+  size_t before_ = 0;            // how many of recent_ stand before the answer
   std::vector<uint32_t> mask_;
-  std::vector<uint32_t> unlimited_;  // the mask at any limit, where it was asked for
+  std::vector<uint32_t> unlimited_;  // what the mask allows at any limit, where that was asked for
   int64_t room_;
   int32_t accepted_ = 0;
   bool has_bound_;
   int64_t allowed_ = 0, in_time_ = 0;  // tokens of the mask, before and behind the limit
-  bool is_limited_ = false;            // some of those that went did so for the limit
-  bool was_limited_ = false;           // … before a token of this attempt
+  bool is_limited_ = false;            // some of the tokens that left the mask did so for the limit
+  bool was_limited_ = false;           // is_limited_ was true at a token of this attempt
   std::string problem_;
   ConstraintDecision decision_;
   ConstraintCounts counts_;

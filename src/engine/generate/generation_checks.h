@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an answer is asked for with.
+// Checks of what an answer is asked for with.
 #pragma once
 
 #include <span>

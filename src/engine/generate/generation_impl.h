@@ -17,9 +17,9 @@
 
 namespace vitrine {
 
-// Between two steps it stands in one stretch of tokens that are known and have to be computed: the
-// prompt, or what was chosen last with what a constraint forces behind it. At the end of a stretch
-// stands a choice, or the end of an attempt.
+// Between two steps an answer stands in a stretch: tokens that are known and have to be computed,
+// which are the prompt, or the token that was chosen last with those that a constraint forces
+// behind it. A stretch ends with a choice, or with the end of an attempt.
 struct Generation::Impl {
   using GenerationClock = std::chrono::steady_clock;
   Impl(Stepper& stepper, std::span<const int32_t> prompt, const GenerateOptions& options,
@@ -27,8 +27,8 @@ struct Generation::Impl {
   StepInput next_input(int64_t most_tokens, int64_t most_rows);
   void accept(std::span<const StepOutput> outputs);
   void cancel();
-  // Runs what follows the constraint, and records where that stood when it threw. It has finished
-  // then, as where anything else is thrown.
+  // Runs work that follows the constraint, and records where the constraint stood when it threw.
+  // The answer has finished then, as it has where anything else is thrown.
   template <typename Work>
   void telling_errors(Work&& work) {
     try {
@@ -46,69 +46,74 @@ struct Generation::Impl {
 
   void begin_constraint();
   void begin_speculation();
-  /// Whether the next pass is of one token and chooses what follows.
+  /// Returns true where the next pass is of one token and chooses what follows.
   bool may_draft() const;
-  /// Guesses that leave room for a token behind them.
+  /// Returns how many guesses leave room for a token behind them.
   int64_t most_drafts() const;
   void ask();
-  /// How many guesses the next pass wants that nobody was asked for.
+  /// Returns how many guesses the next pass wants for which nobody was asked yet.
   int32_t wanted() const;
   void add_drafts(int64_t most);
-  /// Where the next token of the answer stands.
+  /// Returns where the next token of the answer stands.
   int64_t position() const;
   /// Takes back what a pass computed behind the end, and tells of it. The last token is not
   /// computed.
   void cut_behind_end();
-  /// It goes no further, whatever it came to.
+  /// Ends the answer where it stands, whatever it came to.
   void abandon();
-  // The prompt; its last token goes with those that are forced behind it.
+  // Begins the stretch of the prompt, whose last token goes with those that are forced behind it.
   void begin();
-  // What is pending. `chooses`: a token follows; else the last one stays to be computed.
+  // Begins a stretch of the pending tokens. `chooses`: the last one's row chooses what follows;
+  // else the last one is not computed.
   void feed(bool chooses);
   void end_stretch();
-  /// Whether the host goes on behind so many tokens of the prompt.
+  /// Tells the host how many tokens of the prompt are done; returns whether it goes on.
   bool tell_progress(int64_t done);
-  /// Makes room in a full context for the token that was chosen: that and what goes on before it
-  /// are the stretch that comes.
+  /// Makes room in a full context for the token that was chosen: the next stretch is that token
+  /// behind what is kept and has to be computed again.
   void shift();
-  // The token that was chosen: false where the attempt ends with it, or with what is forced behind.
+  // Takes the token that was chosen. Returns false where the attempt ends with it, or with what is
+  // forced behind it.
   bool take_choice();
   void end_attempt();
-  // From the prompt's last token again, with other random numbers. False where it is over at once.
+  // Begins another attempt from the prompt's last token, with other random numbers. Returns false
+  // where that is over at once.
   bool begin_attempt();
   void finish();
   /// Records where the constraint stood when an attempt ended.
   void tell(ConstraintFailure::Kind kind, int32_t refused = -1);
-  /// The same of what the constraint threw; returns where that was, to stand behind a message.
+  /// Records where the constraint stood when it threw; returns that in words, to stand behind a
+  /// message.
   std::string tell_error();
-  /// Makes the next token's mask. False where the answer ends here; result_.reason says why.
+  /// Makes the next token's mask. Returns false where the answer ends here; result_.reason says
+  /// why.
   bool is_led_on();
-  // Forced tokens' rows are recorded where someone wants them.
+  // Returns true where someone wants the rows of forced tokens, which are recorded then.
   bool wants_forced_rows() const;
-  /// False where the answer ended with a guess that was right.
+  /// Takes the outputs of a pass. Returns false where the answer ended with a guess that was right.
   bool take_outputs(std::span<const StepOutput> outputs);
   void find_path(std::span<const StepOutput> outputs);
   /// Throws what its input met, where it failed alone.
   void check_failures();
-  /// What a sink is to be told of the guesses that find_path() looked at.
+  /// Notes what a sink is to be told of the guesses that find_path() looked at.
   void note_drafts();
   void tell_drafts();
   void observe();
   void add_choice(const StepOutput& output);
   void add_forced(std::span<const StepOutput> outputs);
-  /// Of a token that is not computed yet, and what the constraint forces behind it: takes that in,
-  /// until pending_ holds all of it. False where the answer ends there.
+  /// Takes in the tokens that the constraint forces behind one that is not computed yet, until
+  /// pending_ holds all of them. Returns false where the answer ends there.
   bool jump();
-  /// The same behind the prompt.
+  /// Does what jump() does, behind the prompt.
   bool begin_jump();
   bool is_end(int32_t token) const;
-  /// Adds a token to the answer. False where that ends.
+  /// Adds a token to the answer. Returns false where the answer ends with it.
   bool take(int32_t token, bool is_complete, bool is_refused = false);
-  /// Whether the answer does not stand and there is an attempt left.
+  /// Returns true where the answer does not stand and there is an attempt left.
   bool should_retry();
   struct Stretch {
     std::span<const int32_t> tokens;
-    size_t done = 0;       // so many have been computed
+    size_t done = 0;       // how many of them have been computed
     int32_t next = -1;     // the token that follows the last one, where it is known
     bool chooses = false;  // the last one's row chooses what follows
     bool is_prompt = true;
@@ -119,13 +124,13 @@ struct Generation::Impl {
   std::function<bool(const TokenEvent&)> on_token_;
   engine::GenerationSequence sequence_;
   int64_t held_, room_ = 0;
-  int64_t dropped_ = 0;           // by shifts of the context
+  int64_t dropped_ = 0;           // positions that shifts of the context dropped
   std::vector<int32_t> pending_;  // not computed yet: a token, and what is forced behind it
   SamplerPipeline sampler_;
   StepInput input_;
-  int64_t input_begin_ = 0;   // where its tokens stand
-  std::vector<size_t> path_;  // of a pass that chose: outputs that count
-  DraftedPass drafted_;       // that a sink is to be told of; without tokens: nothing
+  int64_t input_begin_ = 0;   // where the input's tokens stand
+  std::vector<size_t> path_;  // outputs that count of a pass that chose
+  DraftedPass drafted_;       // what a sink is to be told; without tokens: nothing
   Stretch stretch_;
   std::optional<engine::ConstraintGuide> guide_;
   std::optional<engine::JumpForward> jump_;

@@ -28,8 +28,8 @@ inline void release_at_end(Stepper& stepper, SequenceId sequence) noexcept {
   }
 }
 
-/// A sequence of the host's, or a new one that is released at the end. Where the end comes within a
-/// step of the same stepper, the sequence stays until the host releases it.
+/// A sequence of the host's, or a new one that the destructor releases. Where the destructor runs
+/// within a step of the same stepper, the sequence stays until the host releases it.
 class GenerationSequence {
  public:
   /// `given`: the host's; 0: a new one, under `adapter`.

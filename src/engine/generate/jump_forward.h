@@ -19,17 +19,19 @@ class JumpForward {
   JumpForward(const Tokenizer& tokenizer, std::span<const std::vector<int32_t>> banned)
       : tokenizer_(tokenizer), banned_(banned) {}
 
-  /// False where the mask allows tokens that begin with different bytes: nothing is forced then.
+  /// Returns false where the mask allows tokens that begin with different bytes: nothing is forced
+  /// then.
   bool may_jump(std::span<const uint32_t> mask) const;
   struct Spelling {
     std::span<const int32_t> tokens;
-    /// So many of them end where a word of the text ends, or before: the others may become one
-    /// token with what follows.
+    /// How many of the tokens end where a word of the text ends, or before. The others may become
+    /// one token with what follows.
     size_t num_words = 0;
   };
-  /// The tokens, `most` at most, that spell `forced` behind the text of `answer` as the tokenizer
-  /// does; none where it joins the text before with what is forced. They end before an id of
-  /// `banned`, and before one that may end a banned sequence. Valid until the next call.
+  /// Returns the tokens, `most` at most, that spell `forced` behind the text of `answer` as the
+  /// tokenizer does; none where the tokenizer joins the text before with what is forced. They end
+  /// before an id of `banned`, and before one that may end a banned sequence. Valid until the next
+  /// call.
   Spelling spell(std::span<const int32_t> answer, std::string_view forced,
                  std::span<const int32_t> banned, size_t most);
 

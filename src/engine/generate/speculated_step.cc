@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of an answer's steps: the tokens that they choose, and those that are guessed ahead.
+// What an answer's steps do with the tokens that they choose, and with those that are guessed
+// ahead.
 #include <algorithm>
 
 #include "engine/generate/generation_impl.h"

@@ -238,8 +238,8 @@ void Speculation::check_tree(int32_t count) const {
   }
 }
 
-// Of the first `count` guesses, leaves out those that `keep` (the token, and whom of those that
-// stay it stands behind) does not keep, and what stands behind them.
+// Leaves out those of the first `count` guesses that `keep` refuses, and what stands behind them.
+// `keep` is given the token and which of the guesses that stay it stands behind.
 template <typename Keep>
 void Speculation::keep_drafts(size_t count, Keep&& keep) {
   num_drafts_ = 0;
@@ -340,8 +340,8 @@ std::span<const int32_t> Speculation::step_tokens(int32_t last, int64_t most) {
   return step_tokens_;
 }
 
-// Of the first `count` guesses, those behind `parent`, which was added last, each path to its end:
-// so as few branches begin as there can be.
+// Adds those of the first `count` guesses that stand behind `parent`, which was added last. Each
+// path is followed to its end, so that as few branches begin as there can be.
 void Speculation::add_behind(int32_t parent, size_t count) {
   const auto place = static_cast<int32_t>(step_tokens_.size()) - 1;
   for (auto i = static_cast<size_t>(int64_t{parent} + 1); i < count; ++i) {

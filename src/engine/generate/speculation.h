@@ -18,23 +18,25 @@
 
 namespace vitrine::engine {
 
-/// What an answer is that is guessed ahead.
+/// What Speculation is told about its answer.
 struct SpeculatedAnswer {
   std::span<const int32_t> past, prompt;  // tokens before the answer
   int64_t room = 0;                       // tokens that it may have
   int32_t vocab_size = 0;
-  /// Tokens that nothing follows; the answer goes on behind others.
+  /// Tokens that end the answer: nothing follows them.
   std::span<const int32_t> end_ids;
-  std::span<const int> feature_layers;  // whose residual stream can be shown
+  std::span<const int> feature_layers;  // layers whose residual stream can be shown
   SequenceId sequence = 0;
-  bool runs_trees = false;                   // whose guesses may be a tree
-  ThreadLender* lender = nullptr;            // of the threads of its steps; null: there is none
-  const SamplerPipeline* sampler = nullptr;  // that chooses its tokens
-  // Flags of the host's that end it, and all that its engine does; null: there is none.
+  bool runs_trees = false;                   // guesses may be a tree
+  ThreadLender* lender = nullptr;            // lends the threads of its steps; null: nobody does
+  const SamplerPipeline* sampler = nullptr;  // what chooses its tokens
+  // Flags of the host's: `cancelled` ends this answer, `ended` all that its engine does; null:
+  // none.
   const std::atomic<bool>*cancelled = nullptr, *ended = nullptr;
 };
 
-/// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
+/// Guesses for one answer. What a drafter throws stays here (SpeculationCounts::problem). Not
+/// thread-safe.
 class Speculation final : public KnownMasks {
  public:
   /// Checks the options, and shows the drafter what stands before the answer.
@@ -43,42 +45,43 @@ class Speculation final : public KnownMasks {
   Speculation(const Speculation&) = delete;
   Speculation& operator=(const Speculation&) = delete;
 
-  /// A token of the answer, whoever chose it.
+  /// Shows the drafter a token of the answer, whoever chose it.
   void commit(int32_t token) {
     if (is_on()) show({&token, 1});
   }
-  /// The answer begins anew.
+  /// Goes back to the prompt: the answer begins anew.
   void restart();
-  /// The answer ended.
+  /// Ends the drafter's text: the answer has ended.
   void release(bool is_whole);
 
-  /// How many guesses the next pass may bring, `most` at most. 0 where it is to ask nobody, or has
-  /// asked already.
+  /// Returns how many guesses the next pass may bring, `most` at most; 0 where nobody is to be
+  /// asked, or was asked already.
   int32_t wanted(int64_t most) const;
-  /// Whether nobody is asked for the next pass, nor for the one behind it, if it chooses.
+  /// Returns true where nobody is asked for the next pass, nor for the one behind it if the next
+  /// one chooses.
   bool rests();
-  /// Where the drafter is to write so many.
+  /// Returns where the drafter is to write so many guesses.
   DraftProposal request(int32_t count);
-  /// What it wrote there. `guide`: that of a constraint, which says how far guesses may go (null:
-  /// none).
+  /// Takes what the drafter wrote there. `guide` leads the answer's constraint, which says how far
+  /// guesses may go (null: there is none).
   void take(const DraftProposal& proposal, ConstraintGuide* guide, const JumpForward* jump);
-  /// request() and take() with a drafter that is asked for this answer alone.
+  /// Asks the drafter for this answer alone: request(), the drafter, take().
   void ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
   /// Asks the drafter of these answers; `proposals` are their requests.
   static void ask_together(Drafter& drafter, std::span<Speculation* const> answers,
                            std::span<DraftProposal> proposals);
   Drafter* drafter() const { return is_on() ? options_.drafter : nullptr; }
 
-  /// The tokens of a pass: `last`, which is known, and guesses, `most` at most. Valid until the
-  /// next call.
+  /// Returns the tokens of a pass: `last`, which is known, and guesses, `most` at most. Valid until
+  /// the next call.
   std::span<const int32_t> step_tokens(int32_t last, int64_t most);
-  /// StepInput::draft_parents of these; empty for a chain.
+  /// Returns StepInput::draft_parents of these tokens; empty for a chain.
   std::span<const int32_t> step_parents() const { return step_parents_; }
-  /// Whether the drafter reads what the model computes.
+  /// Returns true where the drafter reads what the model computes.
   bool observes() const { return is_on() && !options_.drafter->feature_layers().empty(); }
-  /// Shows it what was computed at positions from `first` on.
+  /// Shows the drafter what was computed at positions from `first` on.
   void observe(int64_t first, std::span<const float> rows);
-  /// The pass goes out: it chooses what stands at `position` and behind.
+  /// Notes that a pass goes out, which chooses what stands at `position` and behind.
   void begin_pass(int64_t position);
   /// Counts a pass that chose, and forgets the guesses. `is_rejected`: a guess stood where another
   /// token was chosen.
@@ -93,8 +96,8 @@ class Speculation final : public KnownMasks {
   const SpeculationCounts& counts() const { return counts_; }
 
  private:
-  /// While it stands, a drafter that can use them has the threads of the steps, unless a step has
-  /// work for them.
+  /// Lends the threads of the steps to a drafter that can use them, for its lifetime and unless a
+  /// step has work for them.
   class Loan;
   bool is_on() const { return text_ != 0; }
   void add_time(double seconds) { counts_.draft_seconds += seconds; }
@@ -112,13 +115,13 @@ class Speculation final : public KnownMasks {
   void add_behind(int32_t parent, size_t count);
 
   const SpeculationOptions options_;
-  const bool takes_trees_;  // what is asked for may be one
+  const bool takes_trees_;  // guesses that are asked for may be a tree
   ThreadLender* lender_;
   core::ThreadBorrower* borrower_;  // the drafter, where it can use them
   const std::atomic<bool>*cancelled_, *ended_;
   DraftGate gate_;
-  DraftGate gate_ahead_;          // that is told of a pass to come
-  DrawingStage* draw_ = nullptr;  // that checks guesses; null: what is chosen does
+  DraftGate gate_ahead_;          // a copy that is told of a pass to come
+  DrawingStage* draw_ = nullptr;  // the stage that checks guesses; null: the choices themselves do
   std::vector<int32_t> end_ids_;
   int32_t vocab_size_;
   int64_t before_;  // tokens before the answer
@@ -126,13 +129,13 @@ class Speculation final : public KnownMasks {
   bool is_asked_ = false;             // for the next pass
   std::vector<int32_t> drafts_;       // [max_drafts] room for guesses
   std::vector<int32_t> parents_;      // [max_drafts] whom each stands behind; -1: the known token
-  int32_t num_requested_ = 0;         // of it, that were asked for
-  size_t num_drafts_ = 0;             // of them, that a pass may bring
+  int32_t num_requested_ = 0;         // guesses that were asked for
+  size_t num_drafts_ = 0;             // guesses that a pass may bring
   std::vector<int32_t> step_tokens_;  // [1 + max_drafts]
   std::vector<int32_t> step_parents_;
   std::vector<int32_t> moved_;  // [max_drafts] where keep_drafts() moved a guess
   DraftMasks masks_;
-  size_t place_ = 0;  // of them, that the pass under way has come to
+  size_t place_ = 0;  // place of masks_ that the pass under way has come to
   int64_t first_position_ = 0;
   std::chrono::steady_clock::time_point pass_began_;
   SpeculationCounts counts_;
