@@ -138,7 +138,7 @@ std::vector<ServeFigure> run_small_pool(const BenchServeArguments& arguments) {
   for (int i = 0; i < kStreams; ++i) requests.push_back({token_request(vocab, 0, 0, i, kIn, kOut)});
   std::vector<std::vector<int32_t>> alone;
   for (const LoadedRequest& one : requests) alone.push_back(run_load(wide, {one})[0].tokens);
-  // Of 9 sequences' memory two and a bit.
+  // The memory of two sequences and a bit, where nine would have room.
   vitrine::Server small(open_for_serving(arguments, kStreams, kIn + kOut,
                                          kv_bytes_of(wide.model(), 2.2 / (kStreams + 1))),
                         server_options(arguments));

@@ -49,13 +49,13 @@ struct ServeRequest {
   int logprobs = -1;
   ServeConstraint constraint = {};  ///< what the answer is held to
   int priority = 0;                 ///< by the policy "priority" the lowest goes first
-  /// Whose request this is: for fair shares, and to keep prefixes of different tenants apart.
+  /// Names whose request this is: for fair shares, and to keep prefixes of tenants apart.
   std::string tenant = {};
   /// A model of the server by its name, or one of a model's EngineOptions::adapters by its folder's
   /// name; empty: the first model.
   std::string model = {};
-  /// Whose records go to this sink alone (not owned; it stays until the request has ended). The
-  /// whole prompt is computed then, since an account has to hold all of it.
+  /// Receives this request's records, which nobody else gets then (not owned; it stays until the
+  /// request has ended). The whole prompt is computed, since an account has to hold all of it.
   AuditSink* audit = nullptr;
   bool use_cache = true;     ///< the prompt may begin with what was computed before
   bool pins_prompt = false;  ///< its prompt stays in the cache until Server::clear_cache()

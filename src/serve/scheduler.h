@@ -75,7 +75,7 @@ class Scheduler {
   WaitingLine waiting_;
   StepCosts costs_;
   Answers running_;  // in the order in which they were admitted
-  // Of the step that is planned:
+  // The step that is planned:
   std::vector<RunningAnswer*> answers_, prompts_, planned_;
   std::vector<StepInput> inputs_;
   std::vector<bool> was_in_prompt_;  // [inputs]
