@@ -93,7 +93,7 @@ VITRINE_API std::string_view lost_reason_name(LostReason reason);
 struct VtrAccount {
   uint64_t captured = 0;                      ///< has a record
   uint64_t counted = 0;                       ///< is in the expert counters
-  uint64_t replayed = 0;                      ///< taken over from another sequence's past
+  uint64_t replayed = 0;                      ///< taken over from another sequence
   uint64_t discarded = 0;                     ///< was in one of the other states, then undone
   std::array<uint64_t, kLostReasons> lost{};  ///< positions without a record, by LostReason
   /// Returns the lost ones of every reason together.
@@ -129,14 +129,17 @@ struct VtrEvent {
     kReleased,   ///< the sequence had `first` positions
     kCounted,    ///< first … first + count - 1 are in the expert counters
     kLost,       ///< first … first + count - 1, with `reason`
+    kCopied,     ///< the records of first … first + count - 1 are copies of an earlier request's
   };
   Kind kind = Kind::kCreated;                    ///< what happened
   LostReason reason = LostReason::kNotReported;  ///< kLost: why
   uint32_t row = 0;                              ///< records of the page that stand before it
   uint64_t sequence = 0;                         ///< to which it happened
-  uint64_t source = 0;  ///< kForked, kReplayed: the sequence that they refer to
-  int64_t first = 0;    ///< where a run of positions begins, as `kind` says
-  int64_t count = 0;    ///< positions in that run
+  /// kForked, kReplayed: the sequence that they refer to. kCopied: a digest of where the copies are
+  /// from, which tells nothing to whoever has this log alone.
+  uint64_t source = 0;
+  int64_t first = 0;  ///< where a run of positions begins, as `kind` says
+  int64_t count = 0;  ///< positions in that run
   bool operator==(const VtrEvent&) const = default;
 };
 
@@ -172,7 +175,7 @@ struct VtrRedaction {
 
 /// The head of a log.
 struct VtrHeader {
-  uint32_t format_version = 7;              ///< of the file; 6 is read, too
+  uint32_t format_version = 8;              ///< of the file; 6 and 7 are read, too
   LogHeader log;                            ///< the facts that every log begins with
   LogDetail detail = LogDetail::kStandard;  ///< what is kept of each record
   AuditMode mode = AuditMode::kDeferred;    ///< how the engine recorded

@@ -159,11 +159,19 @@ struct AuditPassHeader {
 /// positions that no pass made, a truncation takes back some that one did.
 struct AuditEvent {
   /// What happened.
-  enum class Kind : uint8_t { kCreated, kForked, kTruncated, kReleased };
+  enum class Kind : uint8_t {
+    kCreated,
+    kForked,
+    kTruncated,
+    kReleased,
+    kCopied,  ///< the records of the next positions are copies: an earlier request computed them
+  };
   Kind kind = Kind::kCreated;  ///< what happened
   uint64_t sequence = 0;       ///< the engine's id of it
-  uint64_t source = 0;         ///< kForked: the sequence whose past it shares
-  int64_t length = 0;  ///< positions that the sequence has after the event; kReleased: that it had
+  /// kForked: the sequence whose past it shares. kCopied: a digest of where the records are from.
+  uint64_t source = 0;
+  int64_t length = 0;  ///< positions that the sequence has after the event; kReleased: that it had;
+                       ///< kCopied: that it will have behind the copies
   int64_t before = 0;  ///< kTruncated: positions that it had
 };
 

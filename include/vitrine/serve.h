@@ -55,7 +55,9 @@ struct ServeRequest {
   /// name; empty: the first model.
   std::string model = {};
   /// Receives this request's records, which nobody else gets then (not owned; it stays until the
-  /// request has ended). The whole prompt is computed, since an account has to hold all of it.
+  /// request has ended). Its account holds the whole prompt: where the engine records
+  /// (EngineOptions::audit_mode) what was recorded of cached tokens is copied into it, marked as
+  /// replayed; else the prompt is computed.
   AuditSink* audit = nullptr;
   bool use_cache = true;     ///< the prompt may begin with what was computed before
   bool pins_prompt = false;  ///< its prompt stays in the cache until Server::clear_cache()
@@ -253,6 +255,7 @@ struct ServerTelemetry {
   uint64_t evicted_tokens = 0;          ///< of these
   double evicted_age_seconds = 0;       ///< since they were last used, all together
   int64_t kept_prefixes = 0;            ///< now
+  int64_t record_bytes = 0;             ///< what the recorder said of these, now
   int64_t free_blocks = 0;              ///< of keys and values, now
   int64_t num_blocks = 0;               ///< of them all
   uint64_t prompt_breaks = 0;           ///< requests with a PromptBreak

@@ -57,7 +57,10 @@ void Account::create(uint64_t sequence) {
 }
 
 void Account::capture(uint64_t sequence, int64_t first, int64_t count) {
-  extend(known(sequence), sequence, first, count, kCaptured);
+  Sequence& own = known(sequence);
+  const int64_t copies = std::clamp<int64_t>(own.copied_end - first, 0, count);
+  extend(own, sequence, first, copies, kReplayed);
+  extend(own, sequence, first + copies, count - copies, kCaptured);
 }
 
 void Account::apply(const VtrEvent& event) {
@@ -76,6 +79,15 @@ void Account::apply(const VtrEvent& event) {
     case VtrEvent::Kind::kReplayed:
       extend(known(id), id, event.first, event.count, kReplayed);
       break;
+    case VtrEvent::Kind::kCopied: {
+      Sequence& own = known(id);
+      if (event.first != own.length ||
+          __builtin_add_overflow(event.first, event.count, &own.copied_end)) {
+        throw_damaged(name(id) + " copies from position " + std::to_string(event.first) +
+                      " on, expected " + std::to_string(own.length));
+      }
+      break;
+    }
     case VtrEvent::Kind::kCounted: extend(known(id), id, event.first, event.count, kCounted); break;
     case VtrEvent::Kind::kLost:
       extend(known(id), id, event.first, event.count,
@@ -96,6 +108,7 @@ void Account::apply(const VtrEvent& event) {
         last.count -= undone;
         if (last.count == 0) sequence.runs.pop_back();
       }
+      sequence.copied_end = std::min(sequence.copied_end, event.first);
       break;
     }
     case VtrEvent::Kind::kReleased:

@@ -29,6 +29,7 @@ class Account {
   };
   struct Sequence {
     int64_t length = 0;
+    int64_t copied_end = 0;  // records before this position are copies
     std::vector<Run> runs;
   };
   Sequence& known(uint64_t sequence);

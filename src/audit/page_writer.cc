@@ -116,6 +116,17 @@ void PageWriter::add_event(const AuditEvent& event) {
       sync(sequence, event.before);
       sync(sequence, event.length);
       break;
+    case AuditEvent::Kind::kCopied: {
+      const int64_t first = std::max<int64_t>(account_.length(sequence), 0);
+      sync(sequence, first);
+      if (event.length <= first) break;
+      apply({.kind = VtrEvent::Kind::kCopied,
+             .sequence = sequence,
+             .source = event.source,
+             .first = first,
+             .count = event.length - first});
+      break;
+    }
     case AuditEvent::Kind::kReleased:
       sync(sequence, event.length);
       apply({.kind = VtrEvent::Kind::kReleased, .sequence = sequence, .first = event.length});

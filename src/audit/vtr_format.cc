@@ -95,9 +95,10 @@ int64_t unzigzag(uint64_t value) { return static_cast<int64_t>(value >> 1 ^ (~(v
 /// What a kind of event does not use is 0, and what stands for positions stands for some.
 bool is_plain_event(const VtrEvent& event) {
   using Kind = VtrEvent::Kind;
-  const bool is_run =
-      event.kind == Kind::kReplayed || event.kind == Kind::kCounted || event.kind == Kind::kLost;
-  const bool has_source = event.kind == Kind::kForked || event.kind == Kind::kReplayed;
+  const bool is_run = event.kind == Kind::kReplayed || event.kind == Kind::kCounted ||
+                      event.kind == Kind::kLost || event.kind == Kind::kCopied;
+  const bool has_source =
+      event.kind == Kind::kForked || event.kind == Kind::kReplayed || event.kind == Kind::kCopied;
   const bool has_first = is_run || event.kind == Kind::kTruncated || event.kind == Kind::kReleased;
   const bool has_count = is_run || event.kind == Kind::kForked;
   return (has_source || event.source == 0) && (has_first || event.first == 0) &&
@@ -243,7 +244,7 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
 
 std::string version_problem(uint32_t version) {
   return "has format version " + std::to_string(version) + ", expected " +
-         std::to_string(kOldestVersion) + " or " + std::to_string(kFormatVersion) +
+         std::to_string(kOldestVersion) + " to " + std::to_string(kFormatVersion) +
          "; read it with the Vitrine that wrote it";
 }
 
@@ -439,7 +440,7 @@ std::vector<VtrEvent> parse_events(ByteSpan bytes, uint32_t rows) {
   uint32_t row = 0;
   for (VtrEvent& event : events) {
     const uint8_t kind = in.u8();
-    if ((kind & 15) > static_cast<uint8_t>(VtrEvent::Kind::kLost) || kind >> 4 >= kLostReasons) {
+    if ((kind & 15) > static_cast<uint8_t>(VtrEvent::Kind::kCopied) || kind >> 4 >= kLostReasons) {
       throw_damaged("has an event of kind " + std::to_string(kind) + ", which this version lacks");
     }
     event.kind = static_cast<VtrEvent::Kind>(kind & 15);

@@ -12,7 +12,7 @@
 namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
-inline constexpr uint32_t kFormatVersion = 7;
+inline constexpr uint32_t kFormatVersion = 8;
 inline constexpr uint32_t kOldestVersion = 6;  // the oldest that is read
 /// The fewest tokens over which counts of experts are told.
 inline constexpr int32_t kCounterTokens = 64;

@@ -52,7 +52,6 @@ struct Job {
   std::function<void(JobEnd)> on_end = {};               ///< called once
 
   bool is_cancelled() const { return cancelled != nullptr && cancelled->load(); }
-  bool computes_whole_prompt() const { return audit != nullptr || options.prompt_logprobs; }
 };
 
 }  // namespace vitrine::serve

@@ -12,6 +12,7 @@ struct PrefixTree::Node {
   int64_t end = 0;                                    // tokens from the root
   std::map<int32_t, std::unique_ptr<Node>> children;  // by their first token
   PrefixId prefix = 0;                                // of `end` tokens; 0 for the root alone
+  std::vector<int32_t> words;                         // [edge, token_words] of its edge, or empty
   int32_t holders = 0;
   int64_t uses = 0;
   double last_use = 0;
@@ -152,6 +153,11 @@ PrefixTree::Node* PrefixTree::split(Node* node, int64_t at) {
   upper->last_use = node->last_use;
   std::unique_ptr<Node>& slot = node->parent->children.at(node->edge.front());
   std::unique_ptr<Node> lower = std::exchange(slot, std::move(upper));
+  if (!lower->words.empty()) {
+    const auto words = lower->words.begin() + cut * token_words_;
+    made->words.assign(lower->words.begin(), words);
+    lower->words.erase(lower->words.begin(), words);
+  }
   lower->edge.erase(lower->edge.begin(), lower->edge.begin() + cut);
   lower->parent = made;
   made->children.emplace(lower->edge.front(), std::move(lower));
@@ -160,8 +166,22 @@ PrefixTree::Node* PrefixTree::split(Node* node, int64_t at) {
   return made;
 }
 
+std::vector<int32_t> PrefixTree::words(const Match& match) const {
+  std::vector<const Node*> path;
+  for (const Node* node = match.node; node->parent != nullptr; node = node->parent) {
+    path.push_back(node);
+  }
+  std::vector<int32_t> all;
+  for (auto node = path.rbegin(); node != path.rend(); ++node) {
+    if ((*node)->words.empty()) return {};
+    all.insert(all.end(), (*node)->words.begin(), (*node)->words.end());
+  }
+  all.resize(static_cast<size_t>(match.length * token_words_));  // the last edge may reach further
+  return all;
+}
+
 PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, int64_t length,
-                                     double now) {
+                                     double now, std::span<const int32_t> words) {
   if (length <= 0) return nullptr;
   const auto tokens = stepper_.tokens(sequence).first(static_cast<size_t>(length));
   std::unique_ptr<Node>& root = roots_[key];
@@ -175,6 +195,11 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, 
     leaf->edge.assign(tokens.begin() + node->end, tokens.end());
     leaf->end = length;
     keep(leaf.get(), stepper_.retain(sequence, length));
+    if (token_words_ > 0 && std::ssize(words) >= length * token_words_) {
+      leaf->words.assign(words.begin() + node->end * token_words_,
+                         words.begin() + length * token_words_);
+      num_words_ += leaf->words.size();
+    }
     std::unique_ptr<Node>& slot = node->children[leaf->edge.front()];
     slot = std::move(leaf);
     node = slot.get();
@@ -214,6 +239,7 @@ void PrefixTree::remove(Node* leaf) {
   Node* const parent = leaf->parent;
   stepper_.release_prefix(leaf->prefix);
   --num_prefixes_;
+  num_words_ -= leaf->words.size();
   parent->children.erase(leaf->edge.front());
 }
 

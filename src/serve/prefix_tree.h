@@ -51,9 +51,18 @@ class PrefixTree {
   /// Says where tokens part from a kept text and go on alike behind.
   PrefixBreak find_break(const PrefixKey& key, std::span<const int32_t> tokens) const;
 
-  /// Keeps the first `length` tokens of a sequence, which are all computed. Returns the node, which
-  /// is held (drop() it); null where `length` is 0.
-  Node* insert(const PrefixKey& key, SequenceId sequence, int64_t length, double now);
+  /// Keeps the first `length` tokens of a sequence, which are all computed. `words`: [tokens,
+  /// token_words] what the recorder said of the sequence's beginning, or nothing. Returns the node,
+  /// which is held (drop() it); null where `length` is 0.
+  Node* insert(const PrefixKey& key, SequenceId sequence, int64_t length, double now,
+               std::span<const int32_t> words = {});
+  /// Says how many words there are of a token, once that is known.
+  void set_token_words(int64_t count) { token_words_ = count; }
+  /// Returns [length, token_words] what the recorder said of a match's tokens; empty where it was
+  /// not kept of all of them.
+  std::vector<int32_t> words(const Match& match) const;
+  /// Bytes of all that the recorder said.
+  uint64_t word_bytes() const { return num_words_ * sizeof(int32_t); }
   /// Somebody goes on from a node: it counts as used, and stays until drop().
   void use(Node* node, double now);
   /// Holds a node without using it.
@@ -88,6 +97,8 @@ class PrefixTree {
   bool has_states_;
   double age_ = 0;  // of Greedy-Dual: the rank of what was evicted last
   int64_t num_prefixes_ = 0;
+  int64_t token_words_ = 0;
+  uint64_t num_words_ = 0;  // that nodes hold
   std::map<PrefixKey, std::unique_ptr<Node>> roots_;
 };
 

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 namespace vitrine::serve {
@@ -76,9 +77,14 @@ Scheduler::Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock
       block_size_(std::max(stepper.options().kv_block_size, 1)),
       has_states_(stepper.traits().keeps_states),
       sinks_(options.audit),
+      tap_(sinks_),
+      keeps_words_(options_.cache_prefixes && stepper.traits().records &&
+                   stepper.options().audit_mode != AuditMode::kNone),
+      salt_(std::random_device()()),
       tree_(stepper, block_size_),
       waiting_(options_) {
-  if (options_.audit != nullptr) stepper_.set_audit_sink(&sinks_);
+  if (options_.audit != nullptr || keeps_words_) stepper_.set_audit_sink(&tap_);
+  tree_.set_token_words(tap_.token_words());
 }
 
 Scheduler::~Scheduler() {
@@ -92,7 +98,7 @@ Scheduler::~Scheduler() {
     cancelled.result.reason = StopReason::kCancelled;
     job->on_end(std::move(cancelled));
   }
-  if (stepper_.audit_sink() == &sinks_) stepper_.set_audit_sink(nullptr);
+  if (stepper_.audit_sink() == &tap_) stepper_.set_audit_sink(nullptr);
 }
 
 void Scheduler::add(std::unique_ptr<Job> job) { waiting_.add(std::move(job)); }
@@ -108,6 +114,7 @@ ServerTelemetry Scheduler::telemetry() const {
   now.waiting = static_cast<int64_t>(waiting_.size());
   now.running = std::ssize(running_);
   now.kept_prefixes = tree_.num_prefixes();
+  now.record_bytes = static_cast<int64_t>(tree_.word_bytes());
   std::tie(now.free_blocks, now.num_blocks) = stepper_.kv_blocks();
   return now;
 }
@@ -161,8 +168,14 @@ void Scheduler::resume_preempted() {
   }
 }
 
+// Log-probabilities of a prompt, and an account where nothing was recorded before, need all of it.
+bool Scheduler::may_reuse(const Job& job) const {
+  return options_.cache_prefixes && job.use_cache && !job.options.prompt_logprobs &&
+         (job.audit == nullptr || keeps_words_);
+}
+
 PrefixTree::Match Scheduler::find(const Job& job) const {
-  if (!options_.cache_prefixes || !job.use_cache || job.computes_whole_prompt()) return {};
+  if (!may_reuse(job)) return {};
   // The last token is computed in any case: its logits say what comes next.
   return tree_.find({job.adapter, job.cache_scope},
                     std::span(job.prompt).first(job.prompt.size() - 1));
@@ -178,7 +191,7 @@ int64_t Scheduler::uncached_tokens(const Job& job) {
 }
 
 bool Scheduler::waits_for_prefix(const Job& job, const PrefixTree::Match& match) {
-  if (!options_.cache_prefixes || !job.use_cache || job.computes_whole_prompt()) return false;
+  if (!may_reuse(job)) return false;
   const auto own = std::span(job.prompt).first(job.prompt.size() - 1);
   for (auto& answer : running_) {
     const Job& other = answer->job();
@@ -194,8 +207,8 @@ bool Scheduler::waits_for_prefix(const Job& job, const PrefixTree::Match& match)
       return true;
     }
     if (has_states_) continue;  // the state of just there is gone
-    PrefixTree::drop(
-        tree_.insert({other.adapter, other.cache_scope}, answer->sequence(), common, clock_()));
+    PrefixTree::drop(tree_.insert({other.adapter, other.cache_scope}, answer->sequence(), common,
+                                  clock_(), tap_.words(answer->sequence())));
   }
   return false;
 }
@@ -216,10 +229,12 @@ void Scheduler::admit() {
 bool Scheduler::admit(std::unique_ptr<Job> job) {
   const std::function<void(JobEnd)> on_end = job->on_end;  // the job may be gone when it fails
   try {
-    if (job->audit != nullptr && stepper_.audit_sink() != &sinks_) {
-      stepper_.set_audit_sink(&sinks_);
-    }
-    const PrefixTree::Match match = find(*job);
+    if (job->audit != nullptr && stepper_.audit_sink() != &tap_) stepper_.set_audit_sink(&tap_);
+    PrefixTree::Match match = find(*job);
+    std::vector<int32_t> words;
+    if (match.node != nullptr && keeps_words_) words = tree_.words(match);
+    // An account holds its whole prompt: what the recorder said of it, or what it says now.
+    if (job->audit != nullptr && words.empty()) match = {};
     if (match.node != nullptr) tree_.use(match.node, clock_());
     const int64_t prompt = std::ssize(job->prompt);
     const int64_t length =
@@ -242,6 +257,10 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
       throw;
     }
     answer->hold(match.node);
+    if (keeps_words_ && begun.use_cache) {
+      if (begun.audit != nullptr && match.length > 0) tell_copies(begun, *answer, match, words);
+      tap_.follow(answer->sequence(), std::move(words));
+    }
     if (begun.on_begin) begun.on_begin();
     answer->begin();
     telemetry_.prompt_tokens += static_cast<uint64_t>(prompt);
@@ -256,6 +275,16 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
     on_end(std::move(failed));
   }
   return true;
+}
+
+// The account of a request holds what an earlier one's recorder said of the prompt's beginning.
+void Scheduler::tell_copies(const Job& job, const RunningAnswer& answer,
+                            const PrefixTree::Match& match, const std::vector<int32_t>& words) {
+  tap_.follow(answer.sequence(), words);
+  const uint64_t origin = std::hash<uint64_t>()(match.prefix) * 0x9E3779B97F4A7C15ull ^ salt_;
+  tap_.copy(*job.audit, answer.sequence(),
+            std::span(job.prompt).first(static_cast<size_t>(match.length)), origin,
+            stepper_.options().max_step_tokens);
 }
 
 bool Scheduler::plan() {
@@ -454,8 +483,8 @@ void Scheduler::keep_prefixes(RunningAnswer& answer) {
   const int64_t kept = is_exact ? length : length / block_size_ * block_size_;
   if (kept == 0) return;
   try {
-    PrefixTree::Node* const node =
-        tree_.insert({job.adapter, job.cache_scope}, answer.sequence(), kept, clock_());
+    PrefixTree::Node* const node = tree_.insert({job.adapter, job.cache_scope}, answer.sequence(),
+                                                kept, clock_(), tap_.words(answer.sequence()));
     if (is_pinned) {
       PrefixTree::hold(node);
       pinned_.push_back(node);
@@ -483,7 +512,9 @@ void Scheduler::end(RunningAnswer& answer, std::optional<Error> error) {
 
 void Scheduler::remove_ended() {
   const auto ended = std::erase_if(running_, [](const auto& answer) { return answer->finished(); });
-  if (ended == 0 || options_.audit != nullptr || stepper_.audit_sink() != &sinks_) return;
+  if (ended == 0 || options_.audit != nullptr || keeps_words_ || stepper_.audit_sink() != &tap_) {
+    return;
+  }
   const bool is_audited = std::ranges::any_of(
       running_, [](const auto& answer) { return answer->job().audit != nullptr; });
   if (!is_audited) stepper_.set_audit_sink(nullptr);

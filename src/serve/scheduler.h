@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "serve/prefix_tree.h"
+#include "serve/record_tap.h"
 #include "serve/running_answer.h"
 #include "serve/step_costs.h"
 #include "serve/waiting_line.h"
@@ -46,11 +47,14 @@ class Scheduler {
   void resume_preempted();
   void admit();
   bool admit(std::unique_ptr<Job> job);
+  bool may_reuse(const Job& job) const;
   PrefixTree::Match find(const Job& job) const;
   int64_t uncached_tokens(const Job& job);
   bool waits_for_prefix(const Job& job, const PrefixTree::Match& match);
   bool has_room(int64_t length, int64_t shared);
 
+  void tell_copies(const Job& job, const RunningAnswer& answer, const PrefixTree::Match& match,
+                   const std::vector<int32_t>& words);
   bool plan();
   void plan_answers();
   void plan_prompts();
@@ -70,6 +74,9 @@ class Scheduler {
   const int64_t block_size_;
   const bool has_states_;
   SequenceSinks sinks_;
+  RecordTap tap_;
+  const bool keeps_words_;  // what the recorder says stays beside prefixes
+  uint64_t salt_;           // of digests of origins
   PrefixTree tree_;
   std::vector<PrefixTree::Node*> pinned_;
   WaitingLine waiting_;

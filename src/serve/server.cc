@@ -85,6 +85,7 @@ void add_counts(ServerTelemetry& all, const ServerTelemetry& one) {
   all.evicted_tokens += one.evicted_tokens;
   all.evicted_age_seconds += one.evicted_age_seconds;
   all.kept_prefixes += one.kept_prefixes;
+  all.record_bytes += one.record_bytes;
   all.free_blocks += one.free_blocks;
   all.num_blocks += one.num_blocks;
   all.prompt_breaks += one.prompt_breaks;

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tests/engine/model_fixture.h"
-#include "vitrine/audit.h"
+#include "vitrine/audit_log.h"
 
 namespace vitrine::testing {
 namespace {
@@ -275,6 +275,54 @@ TEST_F(ServerTest, AnAccountHoldsItsRequestAlone) {
   ASSERT_EQ(records.size(), prompt + 7);  // the last one was never computed
   for (size_t i = 0; i < records.size(); ++i) {
     EXPECT_EQ(records[i].position, static_cast<int32_t>(i));
+  }
+}
+
+// A hit's account has what the first request's recorder said, to the bit, and says that it did not
+// compute it.
+TEST_F(ServerTest, AnAccountOfAHitHoldsWhatWasRecordedBefore) {
+  ModelOptions options = server_model();
+  options.engine.audit_mode = AuditMode::kDeferred;
+  const auto record = [&](bool is_hit, const std::string& path) {
+    Server server(Model::open(shipped_model(), options));
+    ServeRequest request = story(10);
+    for (int i = 0; i < 6; ++i) request.text += " a girl who lived in a house by the sea, and";
+    if (is_hit) {
+      ServedRequest before = server.submit(request);
+      read_all(before);
+    }
+    std::vector<TokenRecord> records;
+    VtrLog log(path, LogHeader());
+    log.on_record([&records](const TokenRecord& one) { records.push_back(one); });
+    request.audit = &log.sink();
+    ServedRequest served = server.submit(request);
+    const Told told = read_all(served);
+    EXPECT_EQ(told.last->counts.cached_tokens > 0, is_hit);
+    log.finish("length");
+    return std::pair(records, log.counts());
+  };
+  TemporaryFolder folder;
+  const auto [computed, whole] = record(false, folder / "computed.vtr");
+  const auto [copied, counts] = record(true, folder / "copied.vtr");
+  ASSERT_EQ(computed.size(), copied.size());
+  for (size_t i = 0; i < computed.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(computed[i].position, copied[i].position);
+    EXPECT_EQ(computed[i].token, copied[i].token);
+    ASSERT_EQ(computed[i].layers.size(), copied[i].layers.size());
+    for (size_t layer = 0; layer < computed[i].layers.size(); ++layer) {
+      EXPECT_EQ(computed[i].layers[layer].residual_norm, copied[i].layers[layer].residual_norm);
+      EXPECT_EQ(computed[i].layers[layer].experts, copied[i].layers[layer].experts);
+      EXPECT_EQ(computed[i].layers[layer].weights, copied[i].layers[layer].weights);
+    }
+  }
+  EXPECT_EQ(whole.positions.replayed, 0u);
+  EXPECT_GT(counts.positions.replayed, 32u);
+  EXPECT_EQ(counts.positions.replayed + counts.positions.captured, whole.positions.captured);
+  EXPECT_EQ(counts.tokens, whole.tokens);
+  for (const char* name : {"computed.vtr", "copied.vtr"}) {
+    const VtrReport report = verify_vtr(folder / name);
+    EXPECT_EQ(report.seal, VtrReport::Seal::kComplete) << name << ": " << report.problem;
   }
 }
 
