@@ -5,6 +5,7 @@
 
 #include <climits>
 
+#include "engine/engine_access.h"
 #include "engine/run/step_runner.h"
 #include "tests/engine/cancelled_drafter.h"
 

@@ -13,7 +13,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "engine/run/step_runner.h"
+#include "engine/engine_access.h"
+#include "engine/run/loaded_model.h"
 #include "vitrine/drafters.h"
 
 namespace {

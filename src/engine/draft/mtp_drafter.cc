@@ -6,7 +6,8 @@
 
 #include "core/draft_text_table.h"
 #include "engine/draft/mtp_text.h"
-#include "engine/run/step_runner.h"
+#include "engine/engine_access.h"
+#include "engine/run/loaded_model.h"
 #include "model/draft_layer.h"
 #include "model/named_vector.h"
 #include "ops/plan.h"

@@ -128,7 +128,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   describe();
   const auto rows = static_cast<size_t>(options.max_logit_rows);
   reserve_rows(rows);
-  workers = runner(0).executor().workers();
+  workers = runner(0).model().executor->workers();
   lender.emplace(occupant, workers);
   shares.resize(rows * count);
   accounts.resize(rows);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/run/layer_words.h"
+#include "engine/run/running_step.h"
 #include "kv/block_pool.h"
 #include "vitrine/step.h"
 
@@ -35,11 +36,15 @@ class ExitLeads {
   /// Such tokens behind `past` positions of a sequence. Forgotten at once where there is no room.
   void add(SequenceId sequence, int64_t past, std::span<const int32_t> tokens,
            const ExitRows& rows);
-  /// Whether each input of a step brings tokens that begin a lead, with words where these are
-  /// needed, in a sequence that is as it was: layer() and rows() are the step's then. Forgets all.
+  /// Returns whether each input of a step brings tokens that begin a lead, with words where these
+  /// are needed, in a sequence that is as it was. lead() and copy_words() serve that step then.
+  /// Forgets all.
   bool take(std::span<const StepInput> inputs, const kv::BlockPool& pool, bool needs_words);
-  int layer() const { return layer_; }
-  const ExitRows& rows() const { return taken_; }
+  /// Lets the step that was taken go on behind the layers that its lead has run.
+  void lead(RunningStep& step) const {
+    step.first_layer = layer_;
+    step.residual = taken_.residual.data();
+  }
   /// Writes the words of these layers to the records of the step's tokens.
   void copy_words(std::byte* records) const {
     layer_words_.copy(taken_.words.data(), records, taken_.words.size() / record_bytes_);

@@ -33,9 +33,6 @@ class RowSampler {
   }
   /// What the device found (kChoiceFacts) for a row that describe() described.
   void take_facts(size_t row, const float* facts);
-  /// Throws kInvalidArgument for a mask of another size, more forced tokens than there are, and
-  /// drafts with what goes with none.
-  void check(const StepInput& input) const;
   /// Finds the row's mask, the input's or its guide's, and counts what it allows; once a row, by
   /// whoever comes first. Throws what a guide throws, and kInvalidArgument for a mask of another
   /// size.
@@ -54,7 +51,6 @@ class RowSampler {
   const ConstraintDecision& constraint(size_t row) const { return constraints_[row]; }
 
  private:
-  void check_mask(const StepInput& input, std::span<const uint32_t> mask) const;
   SamplerPipeline& sampler_of(const StepInput& input) {
     return input.sampler != nullptr ? *input.sampler : greedy_;
   }
