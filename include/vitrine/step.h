@@ -112,8 +112,10 @@ struct StepOutput {
   /// -1: a row behind a draft that was not chosen, which nobody looked at, or of an input that
   /// failed.
   int32_t token = -1;
-  bool failed = false;            ///< its input did: Stepper::failures() says why
-  std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
+  bool failed = false;  ///< its input did: Stepper::failures() says why
+  /// [vocabulary] logits, or log-probabilities where StepperTraits::gives_logprobs says so; empty
+  /// where they were not read back.
+  std::span<const float> scores;
   ConstraintDecision constraint;  ///< of a choice with a mask; `removed` where it was recorded
   /// [hidden_size] what the output head reads, after the final norm; where it was asked for
   std::span<const float> hidden_state;
@@ -160,7 +162,7 @@ struct StepFit {
 struct StepperTraits {
   bool runs_trees = false;         ///< drafts may be a tree (StepInput::draft_parents)
   bool samples_on_device = false;  ///< a sampler's stages may choose there, without logits
-  /// StepOutput::logits are log-probabilities: they are normalised.
+  /// StepOutput::scores are log-probabilities: they are normalised.
   bool gives_logprobs = false;
   bool records = true;        ///< an audit sink may be set
   bool keeps_states = false;  ///< it resumes a prefix only where a state of it is kept

@@ -184,7 +184,7 @@ void Federation::Impl::take_device_row(size_t row) {
   }
   if (result.logits != nullptr) {
     const auto vocabulary = static_cast<size_t>(summary.vocab_size);
-    output.logits = {result.logits + row * vocabulary, vocabulary};
+    output.scores = {result.logits + row * vocabulary, vocabulary};
   }
   const size_t count = spec.specialists.size();
   for (size_t i = 0; i < count; ++i) {

@@ -163,7 +163,7 @@ void Federation::Impl::collect() {
         const size_t engine_row = next_output[engine]++;
         const StepOutput& output = engine_outputs[engine][engine_row];
         if (source < count) {
-          parts[row * count + source].logits = output.logits;
+          parts[row * count + source].logits = output.scores;
           part_rows[row * count + source] = engine_row;
         }
         if (source == base) hidden[row] = output.hidden_state;

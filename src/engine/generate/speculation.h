@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct SpeculatedAnswer {
   std::span<const int32_t> end_ids;
   std::span<const int> feature_layers;  // whose residual stream can be shown
   SequenceId sequence = 0;
+  // EngineOptions of the engine that makes it
+  uint64_t kv_bytes = 0;
+  std::optional<uint64_t> draft_kv_bytes = {};
   bool runs_trees = false;                   // whose guesses may be a tree
   ThreadLender* lender = nullptr;            // of the threads of its steps; null: there is none
   const SamplerPipeline* sampler = nullptr;  // that chooses its tokens

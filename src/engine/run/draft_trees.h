@@ -23,18 +23,18 @@ class DraftTree {
   static bool is_tree(const StepInput& input) { return !input.draft_parents.empty(); }
 
   int32_t size() const { return known_ + static_cast<int32_t>(parents_.size()); }
-  /// The token before it; -1: the first one.
+  /// Returns the token before it, -1 for the first one.
   int32_t parent(int32_t token) const {
     return token < known_ ? token - 1 : parents_[static_cast<size_t>(token - known_)];
   }
-  /// How many tokens of the input it stands behind.
+  /// Returns how many tokens of the input it stands behind.
   int32_t depth(int32_t token) const;
   bool begins_branch(int32_t token) const { return token > 0 && parent(token) != token - 1; }
   /// Returns where the branch that goes through `token` ends.
   int32_t end_of_branch(int32_t token) const;
-  /// Positions that the longest branch brings.
+  /// Returns the number of positions that the longest branch brings.
   int32_t height() const;
-  /// Blocks that its branches take beside the sequence's own.
+  /// Returns the number of blocks that its branches take beside the sequence's own.
   int64_t branch_blocks(const kv::BlockPool& pool, int64_t past) const;
   int64_t num_branches() const;
 
@@ -82,8 +82,7 @@ class DraftTrees {
   };
   // Writes a token of the batch into its sequence's history.
   void put(SequenceId sequence, int32_t token);
-  // `first`: the input's first token in the batch. `token`: of the input, the last known one or a
-  // draft.
+  // `first` is the input's first token in the batch, `token` the input's last known one or a draft.
   void put_path(const StepInput& input, int32_t first, int32_t token);
 
   kv::BlockPool& pool_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that lower layers have seen, and their sequences do not hold: a guess whose first layers
-// have run. A step that brings these tokens goes on behind those layers.
+// Leads are guesses whose first layers have run. Lower layers have seen their tokens, which their
+// sequences do not hold. A step that brings these tokens goes on behind those layers.
 #pragma once
 
 #include <span>
@@ -24,16 +24,16 @@ struct ExitRows {
   }
 };
 
-/// All of one exit. Their keys and values stand behind the positions of their sequences, in blocks
-/// that these hold: they are good until the next step. Not thread-safe.
+/// The leads of one exit. Their keys and values stand behind the positions of their sequences, in
+/// blocks that these hold, so that they are good until the next step. Not thread-safe.
 class ExitLeads {
  public:
-  /// Room for so many tokens in all.
+  /// Makes room for so many tokens in all.
   void reserve(size_t tokens, size_t hidden_size, size_t record_bytes);
   void clear() { entries_.clear(); }
-  /// Forgets all; those that follow have seen the layers before this one, which write these words.
+  /// Forgets all. Those that follow have seen the layers before this one, which write these words.
   void begin(int layer, const LayerWords& words);
-  /// Such tokens behind `past` positions of a sequence. Forgotten at once where there is no room.
+  /// Adds such tokens behind `past` positions of a sequence, or nothing where there is no room.
   void add(SequenceId sequence, int64_t past, std::span<const int32_t> tokens,
            const ExitRows& rows);
   /// Returns whether each input of a step brings tokens that begin a lead, with words where these
@@ -49,7 +49,7 @@ class ExitLeads {
   void copy_words(std::byte* records) const {
     layer_words_.copy(taken_.words.data(), records, taken_.words.size() / record_bytes_);
   }
-  /// Steps that went on so.
+  /// Returns how many steps went on behind a lead.
   int64_t num_taken() const { return num_taken_; }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace vitrine::engine {
 
-/// The host's taps, and one behind them for each of EngineOptions::feature_layers.
+/// Returns the host's taps, and one behind them for each of EngineOptions::feature_layers.
 std::vector<Tap> all_taps(const ops::Graph& graph, const EngineOptions& options);
 
 /// Keeps passes that are no steps from taps while it lives.
@@ -37,7 +37,7 @@ class FeatureRows final : public TapReader {
  public:
   void reserve(const EngineOptions& options, int64_t hidden_size);
   void read(const TapRows& rows) override;
-  /// [count, layers * hidden] of the step's tokens from `first` on.
+  /// Returns [count, layers * hidden], those of the step's tokens from `first` on.
   std::span<const float> rows(int64_t first, int64_t count) const;
 
   TapReader* host = nullptr;

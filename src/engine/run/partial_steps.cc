@@ -5,11 +5,7 @@ namespace vitrine::engine {
 
 std::span<const StepOutput> PartialSteps::step(std::span<const StepInput> inputs, LayerRange layers,
                                                std::span<const float> residual) {
-  for (const StepInput& input : inputs) {
-    if (input.num_drafts == 0 && input.routes.empty()) continue;
-    throw Error(ErrorKind::kInvalidArgument,
-                "a step of some layers takes neither drafts nor forced routes");
-  }
+  require_plain(inputs);
   runner_.leads().clear();
   return runner_.step_part(inputs, {whole(layers), residual});
 }

@@ -161,7 +161,7 @@ StepOutput RowChooser::output_of(size_t row) const {
   StepOutput output;
   output.sequence = step_.input_of(row).sequence;
   output.position = step_.rows[row].position;
-  if (pass.logits != nullptr) output.logits = {pass.logits + row * vocab, vocab};
+  if (pass.logits != nullptr) output.scores = {pass.logits + row * vocab, vocab};
   if (pass.hidden_states != nullptr) {
     output.hidden_state = {pass.hidden_states + row * hidden, hidden};
   }
@@ -207,11 +207,11 @@ void RowChooser::choose_row(size_t row, StepOutput& output) {
   } else if (is_host_sampled(row)) {
     if (step_.batch.choice_point == ChoicePoint::kBehindHead) return;
     try {
-      output.token = sample(row, output.logits.data());
+      output.token = sample(row, output.scores.data());
     } catch (const Error& error) {
       throw Error(error.kind(), error.what() + broken_at());
     }
-    const float logit = output.logits[static_cast<size_t>(output.token)];
+    const float logit = output.scores[static_cast<size_t>(output.token)];
     write_choice(layout, rows, row, output.token, logit, recorder_.records(), words);
   } else if (output.token < 0) {
     refuse_choice(output.token == kNothingLeft, output.sequence, output.position,
@@ -225,7 +225,7 @@ void RowChooser::record_row(size_t row, const StepOutput& output) {
   std::byte* const of_row = step_.pass.words + words * sizeof(int32_t);
   const StepInput& input = step_.input_of(row);
   row_sampler_.record(layout, step_.rows[row].is_chosen() ? &input : nullptr, row,
-                      step_.has_steps(row) ? nullptr : output.logits.data(), of_row);
+                      step_.has_steps(row) ? nullptr : output.scores.data(), of_row);
   if (step_.rows[row].kind == StepRow::Kind::kForced) {
     row_sampler_.record_forced(layout, input, step_.rows[row].next, of_row);
   }

@@ -44,7 +44,7 @@ void check_tokens(const StepInput& input, int64_t past, int64_t max_context, int
   }
 }
 
-// Of an engine that has hidden states alone.
+// An engine that has hidden states alone chooses nothing.
 void require_no_choices(std::span<const StepInput> inputs) {
   for (const StepInput& input : inputs) {
     if (input.sampler == nullptr && input.guide == nullptr && input.allowed_tokens.empty() &&
@@ -174,7 +174,7 @@ void check_continued(const StepInput& input, const kv::BlockPool& pool, LayerRan
 
 // ---- room ---------------------------------------------------------------------------------------
 
-// Of a full context check_tokens() has spoken.
+// A full context is refused by check_tokens().
 void require_fit(const StepFit& fit) {
   if (fit.tokens == 0) refuse_step("a step needs at least one token");
   if (fit.tokens > fit.max_tokens) {
@@ -309,6 +309,13 @@ void require_layers(const LoadedModel& model) {
                 "some layers of this model keep a state of a sequence, which a step of a part of "
                 "the layers would leave behind, so no early exit guesses for it (exit, hispec); "
                 "expected a step of all layers, another drafter, or a model without such layers");
+  }
+}
+
+void require_plain(std::span<const StepInput> inputs) {
+  for (const StepInput& input : inputs) {
+    if (input.num_drafts == 0 && input.routes.empty()) continue;
+    refuse_step("a step of some layers takes neither drafts nor forced routes");
   }
 }
 

@@ -37,6 +37,9 @@ class StepChecks {
 
 /// Throws kUnsupported where a part of the model's layers cannot run by itself.
 void require_layers(const LoadedModel& model);
+/// Throws kInvalidArgument for drafts and forced routes, which a host's step of some layers does
+/// not take.
+void require_plain(std::span<const StepInput> inputs);
 
 /// Checks what an input says of choices: its mask, its guide, its forced tokens and its drafts.
 /// Throws kInvalidArgument.

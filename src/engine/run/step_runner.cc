@@ -10,7 +10,7 @@ namespace vitrine::engine {
 
 namespace {
 
-// Of the trees of a step; CUDA's kernels have a bit for each (RopeKv::branches).
+// The trees of a step have no more; CUDA's kernels have a bit for each (RopeKv::branches).
 constexpr size_t kMaxBranches = 255;
 
 // Appends each token's part of the input's routes.
