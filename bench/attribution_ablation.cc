@@ -144,7 +144,7 @@ class Ablation {
     input.tokens = {&token, 1};
     input.routes = routes;
     const auto outputs = engine_->step({&input, 1});
-    if (target >= 0) logit_ = static_cast<double>(outputs[0].logits[static_cast<size_t>(target)]);
+    if (target >= 0) logit_ = static_cast<double>(outputs[0].scores[static_cast<size_t>(target)]);
     return ring_.drain_records().back();
   }
 

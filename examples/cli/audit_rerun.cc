@@ -223,7 +223,7 @@ class Rerun {
     if (!sequence.sampler) {
       sequence.sampler = vitrine::SamplerPipeline::from_options(*sampler_);
     }
-    const int32_t token = sequence.sampler->sample(output.logits, {.seed = sampler_->seed,
+    const int32_t token = sequence.sampler->sample(output.scores, {.seed = sampler_->seed,
                                                                    .position = output.position + 1,
                                                                    .branch = sequence.branch,
                                                                    .history = sequence.tokens});

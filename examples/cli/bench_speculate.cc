@@ -219,6 +219,11 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   options.max_logit_rows = std::min(std::max(arguments.most_drafts() + 1, 16), options.max_context);
   options.max_step_tokens = std::max(options.max_step_tokens, options.max_logit_rows);
   options.audit_mode = vitrine::AuditMode::kNone;
+  const bool is_divided = options.draft_kv_bytes.has_value();
+  for (const DraftCandidate& candidate : candidates) {
+    if (is_divided || arguments.cost || candidate.right_run > 0) continue;
+    reserve_draft_bytes(candidate.name, arguments.model, candidate.kept.get(), options);
+  }
   if (arguments.probes) {
     catch_interrupts();
     return probe_head_layers(arguments, prompts, options, static_cast<int>(config.num_layers));

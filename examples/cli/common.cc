@@ -67,6 +67,12 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(size_above_zero());
   command
+      .add_option("--draft-kv-bytes", draft_kv_bytes,
+                  "so much of --kv-bytes is for keys and values of who guesses (default: as many "
+                  "positions as the model has)")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(size_above_zero());
+  command
       .add_option(
           "--activation-type", activation_type,
           "what quantized weights are multiplied with: int8, or bf16 or, where they are fp8 "
@@ -105,6 +111,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.strict = strict;
   options.lenient_weights = lenient_weights;
   options.kv_bytes = kv_bytes;
+  if (draft_kv_bytes > 0) options.draft_kv_bytes = draft_kv_bytes;
   options.expert_cache_bytes = expert_cache;
   options.mmap_weights = mmap;
   options.cancelled = &interrupt_flag();

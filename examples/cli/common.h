@@ -55,7 +55,7 @@ struct DeviceOptions {
   int threads = 0;
   bool strict = false;
   bool lenient_weights = false;
-  uint64_t kv_bytes = 0;
+  uint64_t kv_bytes = 0, draft_kv_bytes = 0;
   uint64_t expert_cache = 0;
   bool mmap = false;
   std::vector<std::string> lora;  // of commands that take --lora (lora_options.h)

@@ -85,8 +85,9 @@ std::string unused_text(const vitrine::TensorUse& use) {
 
 /// "12 layers within 128, room for 1728 positions: 1.8 MB".
 std::string memory_text(const vitrine::KvMemory& kind) {
-  const std::string layers = fmt::format("{} layer{}", kind.layers, kind.layers == 1 ? "" : "s");
   const std::string bytes = format_bytes(kind.bytes);
+  if (kind.layers == 0) return bytes + " of keys and values are theirs";
+  const std::string layers = fmt::format("{} layer{}", kind.layers, kind.layers == 1 ? "" : "s");
   if (kind.positions == 0) return fmt::format("{}, {} states: {}", layers, kind.states, bytes);
   return fmt::format("{}{}, room for {} positions: {}", layers,
                      kind.window > 0 ? fmt::format(" within {}", kind.window) : "", kind.positions,
@@ -96,16 +97,19 @@ std::string memory_text(const vitrine::KvMemory& kind) {
 /// "12.1 MB: 5.2 MB weights, 4.0 MB keys and values (i16) for 2048 positions, ...".
 std::string need_text(const vitrine::ModelPlan& made) {
   const vitrine::ModelSummary& model = made.summary;
+  const uint64_t drafters = made.options.draft_kv_bytes.value_or(0);
   return fmt::format(
-      "{}: {} weights{}, {} keys and values ({}) for {} positions, {} intermediates, {} tables of "
-      "positions",
-      format_bytes(model.weight_bytes + model.kv_bytes + model.arena_bytes + model.table_bytes),
+      "{}: {} weights{}, {} keys and values ({}) for {} positions, {}{} intermediates, "
+      "{} tables of positions",
+      format_bytes(model.weight_bytes + model.kv_bytes + drafters + model.arena_bytes +
+                   model.table_bytes),
       format_bytes(model.weight_bytes),
       model.mapped_bytes > 0
           ? fmt::format(" (and {} in the mapped file)", format_bytes(model.mapped_bytes))
           : "",
       format_bytes(model.kv_bytes), model.kv_codec, made.options.max_context,
-      format_bytes(model.arena_bytes), format_bytes(model.table_bytes));
+      drafters > 0 ? format_bytes(drafters) + " drafters', " : "", format_bytes(model.arena_bytes),
+      format_bytes(model.table_bytes));
 }
 
 std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
@@ -165,7 +169,10 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
                              model.threads, model.threads == 1 ? "" : "s"));
   line("memory", need_text(made));
   for (const vitrine::KvMemory& kind : vitrine::kv_memory(checkpoint, made.options)) {
-    line(kind.positions > 0 ? "keys and values" : "states", memory_text(kind));
+    line(kind.layers == 0     ? "drafters"
+         : kind.positions > 0 ? "keys and values"
+                              : "states",
+         memory_text(kind));
   }
   if (need) line("fits", fit_text(*need));
   line("read per token", format_bytes(model.bytes_per_token));
@@ -234,9 +241,13 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["unused_features"] = runs_cpu_kernels(model) ? vitrine::cpu_unused_features() : "";
   json["threads"] = model.threads;
   json["invariant"] = model.invariant;
-  json["memory"] = {{"weight_bytes", model.weight_bytes},   {"mapped_bytes", model.mapped_bytes},
-                    {"kv_bytes", model.kv_bytes},           {"kv_type", model.kv_codec},
-                    {"arena_bytes", model.arena_bytes},     {"table_bytes", model.table_bytes},
+  json["memory"] = {{"weight_bytes", model.weight_bytes},
+                    {"mapped_bytes", model.mapped_bytes},
+                    {"kv_bytes", model.kv_bytes},
+                    {"kv_type", model.kv_codec},
+                    {"draft_kv_bytes", made.options.draft_kv_bytes.value_or(0)},
+                    {"arena_bytes", model.arena_bytes},
+                    {"table_bytes", model.table_bytes},
                     {"kv", nlohmann::ordered_json::array()}};
   for (const vitrine::KvMemory& kind : vitrine::kv_memory(checkpoint, made.options)) {
     json["memory"]["kv"].push_back({{"layers", kind.layers},

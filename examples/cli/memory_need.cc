@@ -39,7 +39,8 @@ std::optional<MemoryNeed> find_need(const vitrine::Checkpoint& checkpoint,
   MemoryNeed need;
   need.machine = *machine;
   need.fixed = model.weight_bytes + model.arena_bytes;
-  need.total = need.fixed + model.kv_bytes + model.table_bytes;
+  need.total =
+      need.fixed + model.kv_bytes + model.table_bytes + made.options.draft_kv_bytes.value_or(0);
   need.positions = made.options.max_context;
   need.limit = model.max_position_embeddings;
   need.reads_weights = model.mapped_bytes == 0 && asked.expert_cache_bytes == 0;

@@ -18,6 +18,7 @@ constexpr FieldName kFieldNames[] = {
     {"activation_dtype", "--activation-type"},
     {"attribution", "--attribution"},
     {"audit_level", "--audit-level"},
+    {"draft_kv_bytes", "--draft-kv-bytes"},
     {"expert_cache_bytes", "--expert-cache"},
     {"expert_norms", "--expert-norms", true},
     {"hidden_state_layers", "--hidden-states"},

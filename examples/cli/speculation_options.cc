@@ -82,6 +82,14 @@ std::shared_ptr<vitrine::engine::EngineThreads> threads_to_share(vitrine::Steppe
   return shares ? engine->threads() : nullptr;
 }
 
+uint64_t all_kv_bytes(const std::string& model, const vitrine::EngineOptions& options) {
+  uint64_t bytes = 0;
+  for (const vitrine::KvMemory& kind : vitrine::kv_memory(open_model(model), options)) {
+    bytes += kind.bytes;
+  }
+  return bytes;
+}
+
 double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace
@@ -143,19 +151,9 @@ std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitri
   if (const auto exit = find_exit(kind)) return make_exit(kind, model, *exit);
   const std::string path = draft_model_of(kind);
   if (path.empty()) return vitrine::make_drafter(kind);
-  const vitrine::EngineOptions& target = model.options();
-  const int64_t limit = vitrine::parse_model_config(open_model(path)).max_position_embeddings;
   vitrine::ModelOptions options;
-  options.engine.device = target.device;
-  options.engine.kernels = target.kernels;
-  options.engine.threads = target.threads;
+  options.engine = vitrine::draft_model_options(path, model.options());
   options.engine.shared_threads = threads_to_share(model);
-  options.engine.lenient_weights = target.lenient_weights;
-  options.engine.max_context = static_cast<int>(std::min<int64_t>(target.max_context, limit));
-  options.engine.max_sequences = target.max_sequences;
-  options.engine.max_step_tokens = std::min(512, options.engine.max_context);
-  options.engine.audit_mode = vitrine::AuditMode::kNone;
-  options.engine.cancelled = target.cancelled;
   return vitrine::make_draft_model(vitrine::Model::open(path, options), tokenizer);
 }
 
@@ -179,6 +177,29 @@ void reserve_branches(int max_drafts, int max_depth, vitrine::EngineOptions& opt
   const int of_sequence = (options.max_context + block - 1) / block;
   const int needed = (max_drafts - 1) * kBlocksOfBranch;
   options.max_sequences += (needed + of_sequence - 1) / of_sequence;
+}
+
+void reserve_draft_bytes(const std::string& kind, const std::string& model,
+                         const vitrine::Drafter* heads, vitrine::EngineOptions& options) {
+  if (options.kv_bytes == 0) return;
+  vitrine::EngineOptions whole = options;
+  whole.kv_bytes = 0;
+  whole.draft_kv_bytes.reset();
+  const auto sequences = static_cast<uint64_t>(options.max_sequences);
+  const std::string draft = draft_model_of(kind);
+  const uint64_t needed = heads != nullptr ? heads->text_kv_bytes(options.max_context) * sequences
+                          : kind == kMtp   ? vitrine::mtp_kv_bytes(model, whole)
+                          : !draft.empty()
+                              ? all_kv_bytes(draft, vitrine::draft_model_options(draft, whole))
+                              : 0;
+  if (needed == 0) return;
+  uint64_t share = options.kv_bytes / 2;
+  if (heads == nullptr && !model.empty()) {
+    const double part =
+        static_cast<double>(needed) / static_cast<double>(needed + all_kv_bytes(model, whole));
+    share = static_cast<uint64_t>(part * static_cast<double>(options.kv_bytes));
+  }
+  options.draft_kv_bytes = std::max(options.draft_kv_bytes.value_or(0), std::min(needed, share));
 }
 
 void SpeculationArguments::add_to(CLI::App& command) {
@@ -276,6 +297,7 @@ std::unique_ptr<vitrine::Drafter> SpeculationArguments::reserve_steps(
   options.max_logit_rows = std::max(options.max_logit_rows, most);
   if (!model.empty()) reserve_branches(max_drafts, max_depth, options);
   auto heads = open_heads_of(kind, model, head_layers);
+  if (!options.draft_kv_bytes) reserve_draft_bytes(kind, model, heads.get(), options);
   if (heads == nullptr) return heads;
   const auto layers = heads->feature_layers();
   options.feature_layers.assign(layers.begin(), layers.end());

@@ -59,6 +59,12 @@ void add_draft_tree(CLI::App& command, int& max_drafts, int& max_depth);
 /// Room in the pool of keys and values for the branches of a tree, where nothing says how large it
 /// is. The context's length is known.
 void reserve_branches(int max_drafts, int max_depth, vitrine::EngineOptions& options);
+/// Sets aside a part of --kv-bytes, where that is given, for keys and values of who guesses, or as
+/// much as was set aside before: as many positions as for the model at that path. For heads (null:
+/// none), which have some whatever the text's length, and beside several models (an empty path) it
+/// is what they need, up to the half.
+void reserve_draft_bytes(const std::string& kind, const std::string& model,
+                         const vitrine::Drafter* heads, vitrine::EngineOptions& options);
 /// --head-layers.
 void add_head_layers(CLI::App& command, std::vector<int>& layers);
 /// The forms of --speculate, for messages: "ngram, suffix, mtp, draft=MODEL, exit=LAYER, …,

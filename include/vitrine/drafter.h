@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ struct DraftText {
   /// with the answer (StepInput::cancelled). A kCancelled that the drafter throws then does not
   /// count as a problem of its own.
   const std::atomic<bool>* cancelled = nullptr;
+  /// Bytes of keys and values that the drafter may hold, all texts together
+  /// (EngineOptions::draft_kv_bytes): start() throws kOutOfMemory where the text takes more.
+  uint64_t kv_bytes = std::numeric_limits<uint64_t>::max();
 };
 
 /// One text's part of Drafter::propose.
@@ -94,6 +98,9 @@ class VITRINE_API Drafter {
   virtual void told(DraftTextId /*text*/, int32_t /*proposed*/, int32_t /*accepted*/) {}
   /// Returns what it holds now, all texts together.
   virtual DraftMemory memory() const { return {}; }
+  /// Returns the bytes of keys and values that start() takes for a text of so many tokens; 0 where
+  /// it takes none.
+  virtual uint64_t text_kv_bytes(int64_t /*max_tokens*/) const { return 0; }
   /// Forgets the text. `is_whole`: its answer ended by itself or at a limit, and may serve others
   /// of its scope.
   virtual void release(DraftTextId text, bool is_whole) = 0;

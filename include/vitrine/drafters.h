@@ -35,8 +35,17 @@ VITRINE_API VocabularyOverlap compare_vocabularies(const Tokenizer& draft, const
 /// same passes. Where the vocabularies differ, what it is shown is spelt by its own tokenizer, and
 /// what it chooses by that of the target. It follows as many texts as `draft` may have sequences
 /// (EngineOptions::max_sequences), each up to its context. `target` must stay as long as the
-/// drafter. Throws kInvalidArgument where the vocabularies have no token in common.
+/// drafter. An engine whose draft_kv_bytes is set takes guesses only of a `draft` that was loaded
+/// with no more kv_bytes (draft_model_options()). Throws kInvalidArgument where the vocabularies
+/// have no token in common.
 VITRINE_API std::unique_ptr<Drafter> make_draft_model(Model draft, const Tokenizer& target);
+
+/// Returns options to load the draft model at `path` with, beside an engine of the options
+/// `target`: its device, kernels, number of threads and sequences, its context as far as the draft
+/// model has that, and its draft_kv_bytes as kv_bytes. Threads are shared where the host names them
+/// (EngineOptions::shared_threads). Throws kOutOfMemory where draft_kv_bytes is less than a block
+/// of keys and values, kInvalidArgument for a path where no model is, and what reading it throws.
+VITRINE_API EngineOptions draft_model_options(const std::string& path, const EngineOptions& target);
 
 // ---- heads --------------------------------------------------------------------------------------
 
@@ -107,11 +116,16 @@ VITRINE_API std::unique_ptr<Drafter> make_early_exit(Engine& engine,
 /// Qwen's families the first layer makes all guesses. It reads folders and GGUF files (`nextn`) of
 /// deepseek_v3, kimi_k2, glm4_moe, glm4_moe_lite, qwen3_next, qwen3_5 and qwen3_5_moe.
 ///
-/// `path` is the target's, and `target` are the options that it runs with, of which threads,
-/// context, sequences and mmap_weights count. The layers run on the CPU's fused kernels; each has
-/// embedding and head in memory once more, or mapped. Throws kInvalidArgument for a checkpoint
-/// without such a layer, kUnsupported for another family, and as Engine::load() does.
+/// `path` is the target's, and `target` the options that it runs with: their threads, context and
+/// sequences count, mmap_weights and draft_kv_bytes, of which each layer has an equal part. The
+/// layers run on the CPU's fused kernels; embedding and head are in memory once more for each, or
+/// mapped. Throws kInvalidArgument for a checkpoint without such a layer, kUnsupported for another
+/// family, kOutOfMemory where draft_kv_bytes is less than a block of each layer, and as
+/// Engine::load() does.
 VITRINE_API std::unique_ptr<Drafter> make_mtp_drafter(const std::string& path,
                                                       const EngineOptions& target);
+/// Returns the bytes of keys and values with which each of the target's sequences can reach its
+/// context in these layers. Throws as make_mtp_drafter(), but reads no weights.
+VITRINE_API uint64_t mtp_kv_bytes(const std::string& path, const EngineOptions& target);
 
 }  // namespace vitrine

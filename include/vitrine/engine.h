@@ -65,6 +65,11 @@ struct EngineOptions {
   /// 0: so many that each of max_sequences can reach max_context. In a federation of checkpoints it
   /// is for all engines together. Engine::options tells the number in use.
   uint64_t kv_bytes = 0;
+  /// The part of kv_bytes that drafters have for keys and values of their own (a draft model, MTP
+  /// layers, heads); the pool has the rest. Unset: none where kv_bytes is given, and as much as
+  /// they need beside it where it is not. With kv_bytes 0 it is added to what the model needs.
+  /// Engine::options has what it is.
+  std::optional<uint64_t> draft_kv_bytes = {};
   /// How keys and values are kept, by name (kv_codec_names()): "f32"; "f16" or "bf16", to which
   /// they are rounded as they are written (nearest, ties to even); or "i16" (not CUDA's fused
   /// kernels), integers of 12 bits and a sign with a scale for each position and head, which
@@ -118,7 +123,7 @@ struct EngineOptions {
   /// this path gives to it when loaded (70 KB for each of max_sequences + 64 rows, at 152,000 ids).
   /// Unset: everywhere but on the CPU, whose fused path has its logits on the host.
   std::optional<bool> sample_on_device = {};
-  bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
+  bool keep_logits = false;  ///< StepOutput::scores is filled whatever the sampler
   /// StepOutput::hidden_state is filled.
   bool keep_hidden_state = false;
   /// The output head does not run (on CUDA and the reference path it does, for nothing), and no
@@ -340,9 +345,9 @@ VITRINE_API std::string_view cpu_instruction_set();
 /// VNNI is not used"); empty where there is nothing to say. Throws nothing.
 VITRINE_API std::string cpu_unused_features();
 
-/// What layers of one kind have of EngineOptions::kv_bytes.
+/// What layers of one kind have of EngineOptions::kv_bytes, or drafters.
 struct KvMemory {
-  int layers = 0;      ///< layers that keep keys and values, or states, of their own
+  int layers = 0;      ///< layers that keep keys and values, or states, of their own; 0: drafters'
   int64_t window = 0;  ///< positions that a token sees there at most; 0: all
   /// Positions for whose keys and values there is room; 0: the layers keep states.
   int64_t positions = 0;
@@ -350,11 +355,12 @@ struct KvMemory {
   uint64_t bytes = 0;  ///< of all these layers
 };
 
-/// Returns the kinds of layers that a model has, those that see all positions first, states last;
-/// their bytes are together what Engine::load takes for kv_bytes (on the reference path a block
-/// more). Layers within a window are a kind of their own where they give back the blocks below it,
-/// which they do on the CPU's fused kernels where the context is longer than what their sequences
-/// need at once. Throws what Engine::describe() throws for a config or options that cannot run.
+/// Returns the kinds of layers that a model has, those that see all positions first, then states,
+/// and last what drafters have where EngineOptions::draft_kv_bytes gives them any. Their bytes are
+/// together what Engine::load makes of kv_bytes (on the reference path a block more). Layers within
+/// a window are a kind of their own where they give back the blocks below it, which they do on the
+/// CPU's fused kernels where the context is longer than what their sequences need at once. Throws
+/// what Engine::describe() throws for a config or options that cannot run.
 VITRINE_API std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint,
                                             const EngineOptions& options);
 

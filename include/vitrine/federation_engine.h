@@ -74,9 +74,9 @@ class VITRINE_API Federation final : public Stepper {
   StepperTraits traits() const override;
   ThreadLender* thread_lender() override;
 
-  /// Does what Engine::step does. A step's outputs have the joint's log-probabilities in place of
-  /// logits, for every row, and the base's hidden state where the combiner reads it; on CUDA's
-  /// fused path, which makes the joint of the file's combiners on the device, only where
+  /// Does what Engine::step does. The scores of a step's outputs are the joint's
+  /// log-probabilities, for every row, and the base's hidden state where the combiner reads it; on
+  /// CUDA's fused path, which makes the joint of the file's combiners on the device, only where
   /// EngineOptions::keep_logits and keep_hidden_state ask for them. A mask narrows the joint: what
   /// is recorded of a token is its probability before the mask. Forced routes name layers by their
   /// numbers in the log, so each specialist has its own.

@@ -112,9 +112,10 @@ struct StepOutput {
   /// The token that the row chose, or the token that comes next, which it scored. -1: the row
   /// stands behind a draft that was not chosen, so that nobody looked at it, or its input failed.
   int32_t token = -1;
-  bool failed = false;            ///< its input failed: Stepper::failures() says why
-  std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty;
-                                  ///< log-probabilities where StepperTraits::gives_logprobs
+  bool failed = false;  ///< its input failed: Stepper::failures() says why
+  /// [vocabulary] logits, or log-probabilities where StepperTraits::gives_logprobs says so; empty
+  /// where they were not read back.
+  std::span<const float> scores;
   /// What a mask did to the choice; `removed` where it was recorded.
   ConstraintDecision constraint;
   /// [hidden_size] what the output head reads, after the final norm, where it was asked for.
@@ -162,7 +163,7 @@ struct StepFit {
 struct StepperTraits {
   bool runs_trees = false;         ///< drafts may be a tree (StepInput::draft_parents)
   bool samples_on_device = false;  ///< a sampler's stages may choose there, without logits
-  /// StepOutput::logits are log-probabilities: they are normalised.
+  /// StepOutput::scores are log-probabilities: they are normalised.
   bool gives_logprobs = false;
   bool records = true;        ///< an audit sink may be set
   bool keeps_states = false;  ///< it resumes a prefix only where a state of it is kept

@@ -58,6 +58,7 @@ class EagleDrafter final : public HeadDrafter {
   void lend(core::PieceThreads* threads) override { network_.lend(threads); }
 
   DraftTextId start(const DraftText& about) override {
+    check_room(about);
     auto text = std::make_unique<EagleText>(about, config_, width_);
     network_.reserve(about.max_tokens + kGuessSlots);
     return texts_.add(std::move(text));
@@ -73,6 +74,9 @@ class EagleDrafter final : public HeadDrafter {
     texts_.commit(text, tokens);
   }
   void release(DraftTextId text, bool) override { texts_.release(text); }
+  uint64_t text_kv_bytes(int64_t max_tokens) const override {
+    return EagleCache::bytes_of(config_.layer, max_tokens + kGuessSlots);
+  }
   DraftMemory memory() const override {
     DraftMemory memory{.weight_bytes = network_.weight_bytes()};
     for (const auto& [id, text] : texts_.all()) {
@@ -134,6 +138,20 @@ class EagleDrafter final : public HeadDrafter {
     int64_t last = 0;  // pair
     bool goes_on = false;
   };
+
+  /// Of the engine's budget.
+  void check_room(const DraftText& about) const {
+    const uint64_t held = memory().kv_bytes, wanted = text_kv_bytes(about.max_tokens);
+    if (held <= about.kv_bytes && wanted <= about.kv_bytes - held) return;
+    throw Error(ErrorKind::kOutOfMemory,
+                "draft heads take " + std::to_string(wanted) +
+                    " bytes of keys and values for a "
+                    "text of " +
+                    std::to_string(about.max_tokens) + " tokens beside " + std::to_string(held) +
+                    " for others, and " + std::to_string(about.kv_bytes) +
+                    " of the engine's budget are drafters' ('draft_kv_bytes'); expected a larger "
+                    "part, or shorter texts");
+  }
 
   /// Guesses on a path.
   int64_t limit(const DraftProposal& proposal) const {

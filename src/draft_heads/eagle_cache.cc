@@ -12,8 +12,17 @@ EagleCache::EagleCache(const ModelConfig& layer, int64_t slots)
       head_dim_(static_cast<int32_t>(layer.head_dim)),
       layers_(layer.num_layers),
       blocks_(ops::divide_up(slots, kBlock)),
-      part_((blocks_ + kBranches * kBranchBlocks) * kBlock * layer.num_kv_heads * layer.head_dim),
+      part_(part_floats(layer, slots)),
       floats_(2 * layer.num_layers * part_) {}
+
+int64_t EagleCache::part_floats(const ModelConfig& layer, int64_t slots) {
+  const int64_t blocks = ops::divide_up(slots, kBlock) + kBranches * kBranchBlocks;
+  return blocks * kBlock * layer.num_kv_heads * layer.head_dim;
+}
+
+uint64_t EagleCache::bytes_of(const ModelConfig& layer, int64_t slots) {
+  return AlignedFloats::bytes_of(2 * layer.num_layers * part_floats(layer, slots));
+}
 
 kernels::KvView EagleCache::view(size_t layer) {
   float* keys = floats_.data() + 2 * static_cast<int64_t>(layer) * part_;

@@ -23,6 +23,8 @@ class EagleCache {
   /// `slots`: positions, up to a whole block.
   EagleCache(const ModelConfig& layer, int64_t slots);
 
+  /// Returns bytes() of one that is made of these.
+  static uint64_t bytes_of(const ModelConfig& layer, int64_t slots);
   kernels::KvView view(size_t layer);
   uint64_t bytes() const { return floats_.bytes(); }
   int32_t branch_block(int32_t branch, int32_t index) const {
@@ -31,6 +33,8 @@ class EagleCache {
   void copy_block(int32_t from, int32_t to);
 
  private:
+  static int64_t part_floats(const ModelConfig& layer, int64_t slots);
+
   int32_t kv_heads_, head_dim_;
   int64_t layers_;
   int64_t blocks_;  // of the text

@@ -29,6 +29,10 @@ class AlignedFloats {
   AlignedFloats& operator=(const AlignedFloats&) = delete;
 
   uint64_t bytes() const { return floats_.size() * sizeof(float); }
+  /// Returns bytes() of so many.
+  static uint64_t bytes_of(int64_t count) {
+    return (static_cast<uint64_t>(count) + kPadding) * sizeof(float);
+  }
   float* data() { return floats_.data() + skipped(); }
   const float* data() const { return floats_.data() + skipped(); }
 

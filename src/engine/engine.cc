@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vitrine/engine.h"
 
+#include "engine/engine_access.h"
 #include "engine/engine_impl.h"
 #include "engine/model_checks.h"
 #include "engine/run/audit_layout.h"
-#include "engine/run/step_fit.h"
+#include "engine/run/step_checks.h"
 
 namespace vitrine {
 
@@ -18,8 +19,11 @@ std::unique_ptr<Engine> engine::EngineAccess::load(const std::string& path,
       new Engine(std::make_unique<Engine::Impl>(path, options, request)));
 }
 
-engine::StepRunner& engine::EngineAccess::runner(Engine& engine) { return engine.impl_->runner; }
 engine::Occupant& engine::EngineAccess::occupant(Engine& engine) { return engine.impl_->occupant; }
+engine::StepRunner& engine::EngineAccess::runner(Engine& engine) { return engine.impl_->runner; }
+engine::PartialSteps& engine::EngineAccess::partial_steps(Engine& engine) {
+  return engine.impl_->partial_steps;
+}
 
 std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOptions& options) {
   return engine::EngineAccess::load(path, options, {});
@@ -30,31 +34,31 @@ void Engine::check(const std::string& path, bool lenient_weights) {
   options.lenient_weights = lenient_weights;
   options.max_context = options.max_sequences = options.max_step_tokens = options.threads = 1;
   options.audit_mode = AuditMode::kNone;
-  const engine::StepRunner runner(path, options, {engine::LoadRequest::Reading::kCheck});
+  const engine::LoadedModel model(path, options, {engine::LoadRequest::Reading::kCheck});
 }
 
 ModelPlan Engine::describe(const std::string& path, const EngineOptions& options) {
-  engine::StepRunner runner(path, options, {engine::LoadRequest::Reading::kDescribe});
-  return {runner.summary(), runner.executor().plan(), runner.options(), runner.tensor_use()};
+  const engine::LoadedModel model(path, options, {engine::LoadRequest::Reading::kDescribe});
+  return {model.summary, model.executor->plan(), model.options, model.tensor_use};
 }
 
-const ModelSummary& Engine::summary() const { return impl_->runner.summary(); }
-const std::vector<PlanEntry>& Engine::plan() const { return impl_->runner.executor().plan(); }
-const EngineOptions& Engine::options() const { return impl_->runner.options(); }
-std::shared_ptr<engine::EngineThreads> Engine::threads() const { return impl_->runner.threads(); }
-ExpertCacheStats Engine::expert_cache() const { return impl_->runner.executor().expert_cache(); }
+const ModelSummary& Engine::summary() const { return impl_->model.summary; }
+const std::vector<PlanEntry>& Engine::plan() const { return impl_->model.executor->plan(); }
+const EngineOptions& Engine::options() const { return impl_->model.options; }
+std::shared_ptr<engine::EngineThreads> Engine::threads() const { return impl_->model.threads; }
+ExpertCacheStats Engine::expert_cache() const { return impl_->model.executor->expert_cache(); }
 
 SequenceId Engine::create_sequence(int adapter) {
   const engine::Occupied occupied(impl_->occupant);
-  engine::require_adapter(adapter, impl_->runner.num_adapters());
-  const SequenceId sequence = impl_->runner.pool().create(impl_->runner.loaded_adapter(adapter));
+  engine::require_adapter(adapter, impl_->model.num_adapters());
+  const SequenceId sequence = impl_->model.pool.create(impl_->model.loaded_adapter(adapter));
   engine::tell_sink(audit_sink(), AuditEvent{AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }
 
 SequenceId Engine::fork(SequenceId sequence) {
   const engine::Occupied occupied(impl_->occupant);
-  const SequenceId copy = impl_->runner.pool().fork(sequence);
+  const SequenceId copy = impl_->model.pool.fork(sequence);
   engine::tell_sink(audit_sink(),
                     AuditEvent{AuditEvent::Kind::kForked, copy, sequence, length(copy), 0});
   return copy;
@@ -62,7 +66,7 @@ SequenceId Engine::fork(SequenceId sequence) {
 
 void Engine::truncate(SequenceId sequence, int64_t length) {
   const engine::Occupied occupied(impl_->occupant);
-  const int64_t before = impl_->pool().get(sequence).length;
+  const int64_t before = impl_->model.pool.get(sequence).length;
   impl_->runner.truncate(sequence, length);
   if (length == before) return;
   engine::tell_sink(audit_sink(),
@@ -72,39 +76,39 @@ void Engine::truncate(SequenceId sequence, int64_t length) {
 void Engine::release(SequenceId sequence) {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kWaits);
   const int64_t last_length = length(sequence);
-  impl_->runner.pool().release(sequence);
+  impl_->model.pool.release(sequence);
   engine::tell_sink(audit_sink(),
                     AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
 }
 
 int64_t Engine::length(SequenceId sequence) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  return impl_->runner.pool().get(sequence).length;
+  return impl_->model.pool.get(sequence).length;
 }
 
 std::span<const int32_t> Engine::tokens(SequenceId sequence) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  return impl_->runner.pool().get(sequence).history;
+  return impl_->model.pool.get(sequence).history;
 }
 
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  const kv::BlockPool& pool = impl_->runner.pool();
+  const kv::BlockPool& pool = impl_->model.pool;
   return {pool.num_free() + pool.num_free_window(), pool.num_blocks() + pool.num_window_blocks()};
 }
 
 StepFit Engine::fits(std::span<const StepInput> inputs) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  return engine::measure_step(inputs, impl_->pool(), impl_->runner.options());
+  return engine::measure_step(inputs, impl_->model.pool, impl_->model.options);
 }
 
 StepperTraits Engine::traits() const {
-  const engine::StepRunner& runner = impl_->runner;
+  const engine::LoadedModel& model = impl_->model;
   StepperTraits traits;
-  traits.runs_trees = runner.runs_trees();
-  traits.samples_on_device = runner.samples_on_device();
-  traits.records = !runner.options().hidden_states_only;
-  traits.keeps_states = impl_->pool().has_states();
+  traits.runs_trees = model.executor->runs_trees();
+  traits.samples_on_device = model.samples_on_device();
+  traits.records = !model.options.hidden_states_only;
+  traits.keeps_states = model.pool.has_states();
   return traits;
 }
 
@@ -118,7 +122,7 @@ std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   return impl.lone_failures.step(
       inputs, [&impl](std::span<const StepInput> those) { return impl.runner.step(those); },
       [&impl] { return impl.runner.blamed(); },
-      [&impl](SequenceId sequence) { return impl.pool().get(sequence).length; });
+      [&impl](SequenceId sequence) { return impl.model.pool.get(sequence).length; });
 }
 
 std::span<const StepFailure> Engine::failures() const {
@@ -135,12 +139,12 @@ std::span<const StepOutput> Engine::step_layers(std::span<const StepInput> input
                                                 LayerRange layers,
                                                 std::span<const float> residual) {
   const engine::Occupied occupied(impl_->occupant);
-  return impl_->runner.step_layers(inputs, layers, residual);
+  return impl_->partial_steps.step(inputs, layers, residual);
 }
 
 std::span<const float> Engine::residual_rows() const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  return impl_->runner.residual_rows();
+  return impl_->partial_steps.residual_rows();
 }
 
 void Engine::replace_matrix(const std::string& module, const Checkpoint& from) {
@@ -155,39 +159,38 @@ void Engine::replace_matrix(const std::string& module, std::span<const float> va
 
 void Engine::set_tap_reader(TapReader* reader) {
   const engine::Occupied occupied(impl_->occupant);
-  impl_->runner.set_tap_reader(reader);
+  impl_->model.features.host = reader;
 }
 
 TapSums Engine::tap_sums(size_t tap, int expert) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  const engine::StepRunner& runner = impl_->runner;
-  return runner.taps() != nullptr ? runner.taps()->sums(tap, expert)
-                                  : ops::TapBook({}, {}).sums(tap, expert);
+  const std::optional<ops::TapBook>& taps = impl_->model.taps;
+  return taps ? taps->sums(tap, expert) : ops::TapBook({}, {}).sums(tap, expert);
 }
 
 void Engine::clear_tap_sums() {
   const engine::Occupied occupied(impl_->occupant);
-  if (impl_->runner.taps() != nullptr) impl_->runner.taps()->clear();
+  if (impl_->model.taps) impl_->model.taps->clear();
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {
   const engine::Occupied occupied(impl_->occupant);
-  impl_->runner.set_audit_sink(sink);
+  impl_->runner.recorder().set_sink(sink);
 }
 
-AuditSink* Engine::audit_sink() const { return impl_->runner.audit_sink(); }
-const AuditLayout& Engine::audit_layout() const { return impl_->runner.layout(); }
+AuditSink* Engine::audit_sink() const { return impl_->sink(); }
+const AuditLayout& Engine::audit_layout() const { return impl_->model.layout; }
 
 void Engine::set_audit_mode(AuditMode mode) {
   const engine::Occupied occupied(impl_->occupant);
   impl_->runner.set_audit_mode(mode);
 }
 
-uint64_t Engine::readback_count() const { return impl_->runner.executor().readback().count(); }
+uint64_t Engine::readback_count() const { return impl_->model.executor->readback().count(); }
 
 std::optional<double> Engine::measure_read_bandwidth(double seconds) {
   const engine::Occupied occupied(impl_->occupant);
-  return impl_->runner.executor().measure_read_bandwidth(seconds);
+  return impl_->model.executor->measure_read_bandwidth(seconds);
 }
 
 }  // namespace vitrine

@@ -6,7 +6,9 @@
 
 #include "engine/generate/step_thread_lender.h"
 #include "engine/occupant.h"
+#include "engine/run/loaded_model.h"
 #include "engine/run/lone_failures.h"
+#include "engine/run/partial_steps.h"
 #include "engine/run/step_runner.h"
 #include "engine/run/worker_pool.h"
 
@@ -14,14 +16,17 @@ namespace vitrine {
 
 struct Engine::Impl {
   Impl(const std::string& path, const EngineOptions& options, const engine::LoadRequest& request)
-      : runner(path, options, request),
-        occupant(runner.threads()->occupant),
-        lender(occupant, runner.executor().workers()) {}
+      : model(path, options, request),
+        runner(model),
+        partial_steps(model, runner),
+        occupant(model.threads->occupant),
+        lender(occupant, model.executor->workers()) {}
 
-  kv::BlockPool& pool() { return runner.pool(); }
-  AuditSink* sink() const { return runner.audit_sink(); }
+  AuditSink* sink() { return runner.recorder().sink(); }
 
+  engine::LoadedModel model;
   engine::StepRunner runner;
+  engine::PartialSteps partial_steps;
   engine::Occupant& occupant;  // the threads' occupant
   engine::StepThreadLender lender;
   engine::LoneFailures lone_failures;

@@ -39,6 +39,8 @@ std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint, const EngineOption
   for (const KvMemory& kind : {full, windowed, states}) {
     if (kind.layers > 0) kinds.push_back(kind);
   }
+  const uint64_t drafters = resolved.draft_kv_bytes.value_or(0);
+  if (drafters > 0) kinds.push_back({.bytes = drafters});
   return kinds;
 }
 

@@ -5,10 +5,7 @@
 #include <charconv>
 #include <set>
 
-#include "engine/run/draft_trees.h"
-#include "engine/run/forced_routes.h"
 #include "engine/run/kv_choice.h"
-#include "engine/run/step_fit.h"
 #include "model/stored_matrix.h"
 
 namespace vitrine::engine {
@@ -108,98 +105,6 @@ void describe_model(const ModelConfig& config, const EngineOptions& options,
   for (int64_t id : config.eos_token_ids) {
     summary.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
-}
-
-void require_token_ids(std::span<const int32_t> ids, int64_t vocab_size) {
-  for (int32_t id : ids) {
-    if (id >= 0 && id < vocab_size) continue;
-    throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
-                                                 " is out of range; expected 0 to " +
-                                                 std::to_string(vocab_size - 1));
-  }
-}
-
-void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
-                       int64_t vocab_size) {
-  const int64_t count =
-      DraftTree::is_tree(input) ? DraftTree(input).height() : std::ssize(input.tokens);
-  if (count == 0) {
-    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
-                                                 " brings no token to the step; expected one or "
-                                                 "more");
-  }
-  if (past + count > max_context) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "sequence " + std::to_string(input.sequence) + " has " + std::to_string(past) +
-                    " tokens and brings " + std::to_string(count) + ", but the context holds " +
-                    std::to_string(max_context) + "; shorten the input or raise max_context");
-  }
-  require_token_ids(input.tokens, vocab_size);
-  if (input.next_token < -1 || input.next_token >= vocab_size) {
-    throw Error(ErrorKind::kInvalidArgument, "next_token " + std::to_string(input.next_token) +
-                                                 " is out of range; expected 0 to " +
-                                                 std::to_string(vocab_size - 1) +
-                                                 ", or -1 for none");
-  }
-}
-
-void require_level(const kv::BlockPool& pool, SequenceId sequence) {
-  const int64_t layer = pool.first_lagging_layer(sequence);
-  if (layer < 0) return;
-  const int64_t length = pool.get(sequence).length;
-  throw Error(ErrorKind::kInvalidArgument,
-              "sequence " + std::to_string(sequence) + " has " + std::to_string(length) +
-                  " tokens, and layer " + std::to_string(layer) + " has seen " +
-                  std::to_string(pool.layer_length(sequence, layer)) +
-                  " of them; run the others through the layers from there on (step_layers), or "
-                  "truncate it");
-}
-
-void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
-                const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
-                const RowSampler& row_sampler) {
-  for (const StepInput& input : inputs) {
-    check_step_tokens(input, pool.get(input.sequence).length, options.max_context, vocab_size);
-    row_sampler.check(input);
-    check_forced_routes(layout, input);
-  }
-  require_fit(measure_step(inputs, pool, options));
-}
-
-void require_no_choices(std::span<const StepInput> inputs) {
-  for (const StepInput& input : inputs) {
-    if (input.sampler == nullptr && input.guide == nullptr && input.allowed_tokens.empty() &&
-        input.num_drafts == 0 && input.num_forced == 0) {
-      continue;
-    }
-    throw Error(ErrorKind::kInvalidArgument,
-                "sequence " + std::to_string(input.sequence) +
-                    " brings a sampler, a mask or drafts to an engine that was loaded for hidden "
-                    "states alone (engine option 'hidden_states_only'); expected an engine without "
-                    "that option");
-  }
-}
-
-void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
-                   const std::string& where) {
-  if (nothing_left) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "sampler at position " + std::to_string(position + 1) +
-                    ": nothing that has a probability is left to choose from; expected a "
-                    "constraint, a ban or a bias that leaves one token or more");
-  }
-  throw Error(ErrorKind::kBadFile, "the logits of sequence " + std::to_string(sequence) +
-                                       " at position " + std::to_string(position) +
-                                       " are not numbers; the model or its weights are broken" +
-                                       where);
-}
-
-void refuse_late_choice() {
-  throw Error(ErrorKind::kUnsupported,
-              "attribution on the reference path needs a choice that is made on the device: the "
-              "greedy sampler without a constraint, or sample_on_device, the default order of "
-              "stages and no mirostat; use temperature 0, or --kernels fused on the "
-              "CPU or CUDA");
 }
 
 }  // namespace vitrine::engine

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of a model when it is loaded, before its weights are, and checks of a step's inputs.
+// What is looked at once when a model is loaded, before its weights.
 #pragma once
 
-#include <span>
-
-#include "engine/run/row_sampler.h"
-#include "kv/block_pool.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
@@ -27,33 +23,5 @@ void require_adapter(int adapter, int count);
 
 /// Writes to `summary` what config and options, in which nothing is left open, say of a model.
 void describe_model(const ModelConfig& config, const EngineOptions& options, ModelSummary& summary);
-
-/// Throws kInvalidArgument for an id that the vocabulary does not have.
-void require_token_ids(std::span<const int32_t> ids, int64_t vocab_size);
-
-/// Checks the tokens that a sequence with `past` others brings. Throws kInvalidArgument.
-void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
-                       int64_t vocab_size);
-
-/// Throws kInvalidArgument where a layer has fewer positions of the sequence than the sequence has.
-void require_level(const kv::BlockPool& pool, SequenceId sequence);
-
-/// Checks all of a step's inputs, and that there is room for them. Throws kInvalidArgument and
-/// kOutOfMemory.
-void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
-                const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
-                const RowSampler& row_sampler);
-
-/// Throws kInvalidArgument where an input asks for a choice of a certain kind, of an engine that
-/// has hidden states alone.
-void require_no_choices(std::span<const StepInput> inputs);
-
-/// Throws for a row from which a device chose nothing: kInvalidArgument where nothing was left to
-/// choose from, else kInternal, which names `where` its logits broke.
-[[noreturn]] void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
-                                const std::string& where);
-
-/// Throws kUnsupported, where attribution needs a choice before the pass has ended.
-[[noreturn]] void refuse_late_choice();
 
 }  // namespace vitrine::engine

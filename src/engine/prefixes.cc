@@ -10,9 +10,9 @@ namespace vitrine {
 
 void Engine::keep(SequenceId sequence, int64_t count) {
   const engine::Occupied occupied(impl_->occupant);
-  const int64_t before = impl_->pool().get(sequence).length;
+  const int64_t before = impl_->model.pool.get(sequence).length;
   impl_->runner.keep(sequence, count);
-  const int64_t length = impl_->pool().get(sequence).length;
+  const int64_t length = impl_->model.pool.get(sequence).length;
   if (length == before) return;
   engine::tell_sink(impl_->sink(),
                     AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, length, before});
@@ -20,17 +20,17 @@ void Engine::keep(SequenceId sequence, int64_t count) {
 
 PrefixId Engine::retain(SequenceId sequence, int64_t length) {
   const engine::Occupied occupied(impl_->occupant);
-  const PrefixId prefix = impl_->pool().retain(sequence, length);
-  engine::tell_fork_of_part(impl_->sink(), prefix, sequence, impl_->pool().get(sequence).length,
+  const PrefixId prefix = impl_->model.pool.retain(sequence, length);
+  engine::tell_fork_of_part(impl_->sink(), prefix, sequence, impl_->model.pool.get(sequence).length,
                             length);
   return prefix;
 }
 
 SequenceId Engine::attach(PrefixId prefix, int64_t length) {
   const engine::Occupied occupied(impl_->occupant);
-  const SequenceId sequence = impl_->pool().attach(prefix, length);
-  engine::tell_fork_of_part(impl_->sink(), sequence, prefix, impl_->pool().prefix(prefix).length,
-                            length);
+  const SequenceId sequence = impl_->model.pool.attach(prefix, length);
+  engine::tell_fork_of_part(impl_->sink(), sequence, prefix,
+                            impl_->model.pool.prefix(prefix).length, length);
   return sequence;
 }
 
@@ -41,22 +41,22 @@ void Engine::preempt(SequenceId sequence) {
 
 KvPrefix Engine::prefix(PrefixId prefix) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  const kv::PrefixBlocks& found = impl_->pool().prefix(prefix);
+  const kv::PrefixBlocks& found = impl_->model.pool.prefix(prefix);
   const int64_t of_windows =
       std::ranges::count_if(found.window_blocks, [](int32_t b) { return b >= 0; });
-  const int adapter = found.adapter < impl_->runner.num_adapters() ? found.adapter : -1;
+  const int adapter = found.adapter < impl_->model.num_adapters() ? found.adapter : -1;
   return {found.history, adapter, std::ssize(found.blocks) + of_windows};
 }
 
 int64_t Engine::resumed_length(PrefixId prefix, int64_t length) const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
-  return impl_->pool().resumed_length(prefix, length);
+  return impl_->model.pool.resumed_length(prefix, length);
 }
 
 void Engine::release_prefix(PrefixId prefix) {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kWaits);
-  const int64_t length = impl_->pool().prefix(prefix).length;
-  impl_->pool().release_prefix(prefix);
+  const int64_t length = impl_->model.pool.prefix(prefix).length;
+  impl_->model.pool.release_prefix(prefix);
   engine::tell_sink(impl_->sink(), AuditEvent{AuditEvent::Kind::kReleased, prefix, 0, length, 0});
 }
 

@@ -18,11 +18,11 @@ std::string number_text(float value) {
 }
 
 void check_finite(const StepOutput& output) {
-  for (size_t id = 0; id < output.logits.size(); ++id) {
-    if (std::isfinite(output.logits[id])) continue;
+  for (size_t id = 0; id < output.scores.size(); ++id) {
+    if (std::isfinite(output.scores[id])) continue;
     throw Error(ErrorKind::kBadFile,
                 "position " + std::to_string(output.position) + ": the logit of token " +
-                    std::to_string(id) + " is " + number_text(output.logits[id]) +
+                    std::to_string(id) + " is " + number_text(output.scores[id]) +
                     "; expected finite numbers: the weights or the kernels are broken");
   }
 }
@@ -85,13 +85,13 @@ std::span<const StepOutput> Reader::step(std::span<const int32_t> tokens, int32_
 }
 
 double Reader::logprob(const StepOutput& output, int32_t token) const {
-  if (!gives_logprobs_) return logprob_of(output.logits, token);
-  return double{output.logits[static_cast<size_t>(token)]};  // they are log-probabilities
+  if (!gives_logprobs_) return logprob_of(output.scores, token);
+  return double{output.scores[static_cast<size_t>(token)]};  // they are log-probabilities
 }
 
 void Reader::logprobs(const StepOutput& output, std::span<double> logprobs) const {
-  if (!gives_logprobs_) return log_softmax(output.logits, logprobs);
-  std::ranges::copy(output.logits, logprobs.begin());
+  if (!gives_logprobs_) return log_softmax(output.scores, logprobs);
+  std::ranges::copy(output.scores, logprobs.begin());
 }
 
 std::span<const SpecialistShare> Reader::shares(size_t output) const {

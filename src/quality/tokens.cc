@@ -67,7 +67,7 @@ TokenScores score_tokens(Stepper& model, std::span<const int32_t> ids,
       if (at + i + 1 < ids.size()) {
         scores.logprobs.push_back(reader.logprob(outputs[i], ids[at + i + 1]));
       } else {
-        scores.last_logits.assign(outputs[i].logits.begin(), outputs[i].logits.end());
+        scores.last_logits.assign(outputs[i].scores.begin(), outputs[i].scores.end());
         best = outputs[i].token;
       }
     }

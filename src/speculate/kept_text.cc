@@ -27,6 +27,9 @@ class TextKeeper : public Drafter {
   std::string_view name() const override { return drafter_->name(); }
   std::span<const int> feature_layers() const override { return drafter_->feature_layers(); }
   DraftMemory memory() const override { return drafter_->memory(); }
+  uint64_t text_kv_bytes(int64_t max_tokens) const override {
+    return drafter_->text_kv_bytes(max_tokens);
+  }
 
   DraftTextId start(const DraftText& about) override {
     if (is_followed_) return drafter_->start(about);  // beside the one that is kept

@@ -143,7 +143,7 @@ TEST(CudaTrees, StandSideBySide) {
     std::vector<std::pair<int32_t, std::vector<float>>> rows;
     for (const StepOutput& output : engine->step(inputs)) {
       rows.emplace_back(output.token,
-                        std::vector<float>(output.logits.begin(), output.logits.end()));
+                        std::vector<float>(output.scores.begin(), output.scores.end()));
     }
     for (const StepInput& input : inputs) engine->release(input.sequence);
     return rows;

@@ -52,7 +52,7 @@ Account account_of(const FederationSpec& spec, const EngineOptions& options,
       account.constraints.push_back(outputs[row].constraint);
       const auto of = federation->shares(row);
       account.shares.insert(account.shares.end(), of.begin(), of.end());
-      account.has_rows = account.has_rows && !outputs[row].logits.empty();
+      account.has_rows = account.has_rows && !outputs[row].scores.empty();
     }
     tokens = {{outputs[outputs.size() - (step == 3 ? 2 : 3)].token, 9},
               {outputs[outputs.size() - (step == 3 ? 1 : 2)].token},
@@ -154,7 +154,7 @@ TEST_F(CudaFederation, AHostsCombinerHasTheRows) {
     StepInput input{federation->create_sequence(), prompt_};
     input.tokens = input.tokens.first(5);
     const auto outputs = federation->step({&input, 1});
-    rows.emplace_back(outputs[0].logits.begin(), outputs[0].logits.end());
+    rows.emplace_back(outputs[0].scores.begin(), outputs[0].scores.end());
     EXPECT_EQ(federation->shares(0)[0].share, 1.0);
   }
   EXPECT_FALSE(rows[0].empty());

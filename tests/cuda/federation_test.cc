@@ -30,8 +30,8 @@ TEST_F(CudaFederation, HasTheJointAndTheSharesOfTheCpu) {
         const auto outputs = federation->step(inputs);
         ASSERT_EQ(outputs.size(), first.size() + second.size());
         for (size_t row = 0; row < outputs.size(); ++row) {
-          joints[is_cuda ? 1 : 0].emplace_back(outputs[row].logits.begin(),
-                                               outputs[row].logits.end());
+          joints[is_cuda ? 1 : 0].emplace_back(outputs[row].scores.begin(),
+                                               outputs[row].scores.end());
           states[is_cuda ? 1 : 0].emplace_back(outputs[row].hidden_state.begin(),
                                                outputs[row].hidden_state.end());
           const auto of = federation->shares(row);

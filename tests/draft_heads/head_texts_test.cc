@@ -151,6 +151,17 @@ TEST_P(HeadTexts, SayWhatTheyHold) {
   EXPECT_GE(one.kv_bytes, has_keys ? keys : 0);
   EXPECT_LE(one.kv_bytes, has_keys ? 2 * keys : 0);
   EXPECT_GE(one.index_bytes, kMostTokens * sizeof(int32_t));
+  EXPECT_EQ(drafter_->text_kv_bytes(kMostTokens), one.kv_bytes);
+  if (has_keys) {
+    DraftText more{.max_tokens = kMostTokens, .kv_bytes = 2 * one.kv_bytes - 1};
+    const Error error = error_of([&] { drafter_->start(more); });
+    EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+    EXPECT_TRUE(is_one_line_with(
+        error, {std::to_string(one.kv_bytes), "'draft_kv_bytes'", std::to_string(more.kv_bytes)}))
+        << error.what();
+    ++more.kv_bytes;
+    drafter_->release(drafter_->start(more), false);
+  }
   const DraftTextId other = drafter_->fork(text);
   EXPECT_EQ(drafter_->memory().kv_bytes, 2 * one.kv_bytes);
   EXPECT_EQ(drafter_->memory().index_bytes, 2 * one.index_bytes);

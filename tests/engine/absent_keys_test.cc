@@ -57,7 +57,7 @@ std::vector<int32_t> greedy(const std::string& path, std::vector<int32_t> ids, s
     StepInput input;
     input.sequence = sequence;
     input.tokens = next;
-    const std::span<const float> logits = engine->step({&input, 1}).back().logits;
+    const std::span<const float> logits = engine->step({&input, 1}).back().scores;
     made.push_back(static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin()));
     next = {&made.back(), 1};
   }

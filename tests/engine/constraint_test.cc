@@ -396,18 +396,18 @@ TEST_F(ConstraintTest, TheRecordSaysWhatTheMaskTookAway) {
       const uint64_t readbacks = engine_->readback_count();
       const StepOutput output = engine_->step({&input, 1})[0];
       EXPECT_EQ(engine_->readback_count(), readbacks + 1);
-      ASSERT_FALSE(output.logits.empty());
+      ASSERT_FALSE(output.scores.empty());
       double total = 0, kept = 0;
       int32_t allowed = 0;
       size_t first = 0;
-      for (size_t id = 0; id < output.logits.size(); ++id) {
-        const double weight = std::exp(double{output.logits[id]});
+      for (size_t id = 0; id < output.scores.size(); ++id) {
+        const double weight = std::exp(double{output.scores[id]});
         total += weight;
         if (mask[id / 32] >> (id % 32) & 1) {
           kept += weight;
           ++allowed;
         }
-        if (output.logits[id] > output.logits[first]) first = id;
+        if (output.scores[id] > output.scores[first]) first = id;
       }
       const bool first_ruled_out = (mask[first / 32] >> (first % 32) & 1) == 0;
       const std::vector<TokenRecord> records = ring.drain_records();

@@ -24,7 +24,7 @@ Answer answer_of(bool on_device, const SamplerOptions& sampler, const char* rege
   const std::vector<int32_t> ids = {1, 2};
   StepInput input{engine->create_sequence(), ids};
   input.sampler = &pipeline;
-  answer.has_logits = !engine->step({&input, 1})[0].logits.empty();
+  answer.has_logits = !engine->step({&input, 1})[0].scores.empty();
   return answer;
 }
 

@@ -67,7 +67,7 @@ class ThreeTokens {
         StepInput input;
         input.sequence = engine.create_sequence();
         input.tokens = tokens;
-        const std::span<const float> row = engine.step({&input, 1})[0].logits;
+        const std::span<const float> row = engine.step({&input, 1})[0].scores;
         const std::vector<double> logits(row.begin(), row.end());
         engine.release(input.sequence);
         Choice& choice = choices_[answer];

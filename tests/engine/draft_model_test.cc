@@ -103,6 +103,32 @@ TEST_F(DraftModelTest, OfTheSameModelIsRightWhereNothingIsDrawn) {
   }
 }
 
+TEST_F(DraftModelTest, HasAPartOfTheEnginesBudget) {
+  EngineOptions target = target_.options();
+  const EngineOptions whole = draft_model_options(shipped_model(), target);
+  EXPECT_EQ(whole.kv_bytes, 0U);
+  EXPECT_EQ(whole.max_context, 160);
+  EXPECT_EQ(whole.max_sequences, 3);
+  const uint64_t half = target.kv_bytes / 2;
+  target.draft_kv_bytes = half;
+  ModelOptions options;
+  options.engine = draft_model_options(shipped_model(), target);
+  EXPECT_EQ(options.engine.kv_bytes, half);
+  target_ = Model::open(shipped_model(), {.engine = target});
+  const auto drafter = make_draft_model(Model::open(shipped_model(), options), target_.tokenizer());
+  EXPECT_LE(drafter->memory().kv_bytes, half);
+  const AskedAnswer asked = ask(SamplerOptions());
+  const ToldAnswer found = make_answer(target_, asked, {.drafter = drafter.get(), .max_drafts = 5});
+  expect_same_answer(make_answer(target_, asked), found);
+  EXPECT_EQ(found.result.speculation.problem, "");
+  target.draft_kv_bytes = 1000;
+  const Error error = error_of([&] { draft_model_options(shipped_model(), target); });
+  EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+  EXPECT_TRUE(is_one_line_with(
+      error, {"draft model", "'draft_kv_bytes'", "1000", std::to_string(target.kv_bytes)}))
+      << error.what();
+}
+
 TEST_F(DraftModelTest, GuessesWhatElseItThoughtLikelyInATree) {
   target_ = Model::open(shipped_model(), options(12));  // room for branches
   const auto drafter = make_draft_model(draft(shipped_model()), target_.tokenizer());

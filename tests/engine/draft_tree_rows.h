@@ -43,7 +43,7 @@ struct TreeTokens {
 inline std::vector<std::vector<float>> logits_of(std::span<const StepOutput> outputs) {
   std::vector<std::vector<float>> rows;
   for (const StepOutput& output : outputs) {
-    rows.emplace_back(output.logits.begin(), output.logits.end());
+    rows.emplace_back(output.scores.begin(), output.scores.end());
   }
   return rows;
 }

@@ -113,7 +113,7 @@ Answer run(Stepper& stepper, const std::string& kind, bool is_guided,
       const size_t index = answer.tokens.size();
       if (static_cast<int32_t>(index) < kAnswer) {
         answer.tokens.push_back(output.token);
-        answer.rows[output.position].assign(output.logits.begin(), output.logits.end());
+        answer.rows[output.position].assign(output.scores.begin(), output.scores.end());
       }
       const size_t i = static_cast<size_t>(&output - outputs.data());
       counts = i < drafts.size() && output.token == drafts[i];

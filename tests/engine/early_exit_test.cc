@@ -5,6 +5,7 @@
 
 #include <climits>
 
+#include "engine/engine_access.h"
 #include "engine/run/step_runner.h"
 #include "tests/engine/cancelled_drafter.h"
 
@@ -191,7 +192,7 @@ TEST(EarlyExit, GuessesWhatItsLayersChoose) {
         input.rows = StepInput::Rows::kAll;
         const auto outputs = other->step_layers({&input, 1}, {0, layers});
         for (size_t i = guess.text.size(); i < all.size(); ++i) {
-          const std::span<const float> logits = outputs[i - 1].logits;
+          const std::span<const float> logits = outputs[i - 1].scores;
           EXPECT_EQ(all[i], std::ranges::max_element(logits) - logits.begin());
         }
         other->release(sequence);
@@ -220,7 +221,7 @@ TEST(EarlyExit, CountsGuessesThatTheCheckReplaced) {
     input.rows = StepInput::Rows::kAll;
     const auto outputs = other->step_layers({&input, 1}, {0, 1});
     for (size_t i = guess.text.size(); i < all.size(); ++i) {
-      const std::span<const float> logits = outputs[i - 1].logits;
+      const std::span<const float> logits = outputs[i - 1].scores;
       replaced += all[i] != std::ranges::max_element(logits) - logits.begin() ? 1 : 0;
     }
     other->release(input.sequence);

@@ -153,7 +153,7 @@ using Rows = std::map<int64_t, std::vector<float>>;
 inline void keep_rows(std::span<const StepOutput> outputs, SequenceId sequence, Rows& rows) {
   for (const StepOutput& output : outputs) {
     if (output.sequence != sequence) continue;
-    rows[output.position].assign(output.logits.begin(), output.logits.end());
+    rows[output.position].assign(output.scores.begin(), output.scores.end());
   }
 }
 

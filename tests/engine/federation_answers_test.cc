@@ -116,7 +116,7 @@ TEST_F(FederationAnswers, TheMaskIsOfTheJoint) {
   EXPECT_EQ(outputs[0].token, static_cast<int32_t>(first));
   EXPECT_EQ(outputs[1].token, static_cast<int32_t>(best));
   for (const StepOutput& output : outputs) {
-    EXPECT_EQ(0, std::memcmp(output.logits.data(), free_row.data(), vocab * sizeof(float)));
+    EXPECT_EQ(0, std::memcmp(output.scores.data(), free_row.data(), vocab * sizeof(float)));
   }
   EXPECT_EQ(outputs[0].constraint.allowed, 0);
   EXPECT_EQ(outputs[1].constraint.allowed, 4);

@@ -84,7 +84,7 @@ class Alone {
       input.tokens = {&token, 1};
       input.next_token = id;
       const auto outputs = engine_->step({&input, 1});
-      logits.assign(outputs[0].logits.begin(), outputs[0].logits.end());
+      logits.assign(outputs[0].scores.begin(), outputs[0].scores.end());
       records.push_back(sink_.take().at(0));
     }
     return records;

@@ -276,7 +276,7 @@ TEST(JumpForward, KeysAreSpeltAsTheTokenizerDoes) {
       if (i + 1 < prompt.size()) continue;
       const TokenLogprobs& own = jumped.result.logprobs[i + 1 - prompt.size()];
       const double logprob =
-          double{output.logits[static_cast<size_t>(all[i + 1])]} - exact_log_sum_exp(output.logits);
+          double{output.scores[static_cast<size_t>(all[i + 1])]} - exact_log_sum_exp(output.scores);
       EXPECT_EQ(own.token, all[i + 1]);
       EXPECT_NEAR(own.logprob, logprob, 1e-9);
     }

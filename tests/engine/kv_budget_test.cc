@@ -53,6 +53,36 @@ TEST(KvBudget, IsWholeBlocks) {
   }
 }
 
+TEST(KvBudget, DraftersHaveAPart) {
+  const std::string path = oracle_folder("qwen3_moe");
+  EngineOptions options = options_of(KernelPath::kFused);
+  const uint64_t block = bytes_of_block(path, options);
+  options.draft_kv_bytes = 3 * block;
+  EXPECT_EQ(Engine::load(path, options)->options().kv_bytes, (80 + 3) * block);
+  options.kv_bytes = 13 * block + 1;
+  const auto engine = Engine::load(path, options);
+  EXPECT_EQ(engine->kv_blocks().second, 10);
+  EXPECT_EQ(engine->options().kv_bytes, 13 * block);
+  EXPECT_EQ(engine->options().draft_kv_bytes, 3 * block);
+  EXPECT_EQ(engine->summary().kv_bytes, 10 * block);
+  const std::vector<KvMemory> kinds = kv_memory(Checkpoint::open(path), options);
+  EXPECT_EQ(kinds.back().layers, 0);
+  EXPECT_EQ(kinds.back().bytes, 3 * block);
+  EXPECT_EQ(kinds.front().bytes, 10 * block);
+  for (const uint64_t bytes : {4 * block - 1, 2 * block}) {
+    options.kv_bytes = bytes;
+    const Error error = error_of([&] { Engine::load(path, options); });
+    EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+    EXPECT_TRUE(is_one_line_with(error, {"'kv_bytes' is " + std::to_string(bytes),
+                                         "'draft_kv_bytes'", std::to_string(3 * block)}))
+        << error.what();
+  }
+  options.draft_kv_bytes.reset();
+  EXPECT_EQ(Engine::load(path, options)->options().draft_kv_bytes, 0U);
+  options.kv_bytes = 0;
+  EXPECT_EQ(Engine::load(path, options)->options().draft_kv_bytes, std::nullopt);
+}
+
 // A thousand sequences, each with a few tokens, in a pool that holds a few whole contexts.
 TEST(KvBudget, AThousandSequencesShareIt) {
   constexpr size_t kCount = 1000, kTokens = 3;
@@ -200,6 +230,13 @@ TEST_F(KvBudgetOfFederation, IsDivided) {
   EXPECT_EQ(federation->options().kv_bytes, 5 * both);
   EXPECT_EQ(federation->summary().kv_bytes, 5 * both);
   EXPECT_EQ(federation->options().max_context, 80);
+  EXPECT_EQ(federation->options().draft_kv_bytes, 0U);
+  options.draft_kv_bytes = both;
+  const auto guessed = Federation::load(spec, options);
+  EXPECT_EQ(guessed->options().kv_bytes, 5 * both);
+  EXPECT_EQ(guessed->options().draft_kv_bytes, both);
+  EXPECT_EQ(guessed->summary().kv_bytes, 4 * both);
+  options.draft_kv_bytes.reset();
   options.kv_bytes = both - 1;
   const Error error = error_of([&] { Federation::load(spec, options); });
   EXPECT_TRUE(is_one_line_with(error, {"kv_bytes", std::to_string(both)})) << error.what();

@@ -85,7 +85,7 @@ class LoneFailures : public ::testing::TestWithParam<std::string> {
       EXPECT_EQ(engine_->length(inputs_[i].sequence), fails ? 0 : length);
       if (fails) {
         EXPECT_EQ(outputs[i].token, -1);
-        EXPECT_TRUE(outputs[i].logits.empty());
+        EXPECT_TRUE(outputs[i].scores.empty());
         continue;
       }
       Rows rows;

@@ -13,7 +13,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "engine/run/step_runner.h"
+#include "engine/engine_access.h"
+#include "engine/run/loaded_model.h"
 #include "vitrine/drafters.h"
 
 namespace {
@@ -83,7 +84,7 @@ Json answer(const Json& request) {
   input.tokens = all.last(pairs);
   answer["logits"] = Json::array();
   for (const vitrine::StepOutput& output : layer->step_layers({&input, 1}, {0, 1}, states)) {
-    answer["logits"].push_back(std::vector<float>(output.logits.begin(), output.logits.end()));
+    answer["logits"].push_back(std::vector<float>(output.scores.begin(), output.scores.end()));
   }
   answer["streams"] = by_row(layer->residual_rows(), pairs);
   return answer;

@@ -239,6 +239,36 @@ TEST(Mtp, EndsWithItsAnswer) {
   }
 }
 
+TEST(Mtp, HasAPartOfTheEnginesBudget) {
+  const MtpFolder folder(mtp_models()[0], /*is_simple=*/true, 2);
+  EngineOptions options = load(folder.path())->options();
+  const uint64_t needed = mtp_kv_bytes(folder.path(), options);
+  const auto unlimited = make_mtp_drafter(folder.path(), options);
+  EXPECT_GT(unlimited->memory().weight_bytes, 0U);
+  EXPECT_EQ(unlimited->memory().kv_bytes, needed);
+  EXPECT_GT(needed, 0U);
+  options.kv_bytes += needed;
+  options.draft_kv_bytes = needed;
+  const auto engine = Engine::load(folder.path(), options);
+  EXPECT_EQ(engine->options().kv_bytes, options.kv_bytes);
+  const auto drafter = make_mtp_drafter(folder.path(), engine->options());
+  EXPECT_EQ(drafter->memory().kv_bytes, needed);
+  const AskedAnswer asked = ask(all_samplers()[0].second);
+  expect_same_with(*drafter, *engine, asked, make_answer(*engine, asked), 5);
+  options.draft_kv_bytes = 100;
+  const Error error = error_of([&] { make_mtp_drafter(folder.path(), options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+  EXPECT_TRUE(is_one_line_with(
+      error, {std::to_string(needed), "'draft_kv_bytes'", "100", std::to_string(options.kv_bytes)}))
+      << error.what();
+  // An engine that was given its bytes, and none for drafters.
+  options.draft_kv_bytes.reset();
+  const auto alone = Engine::load(folder.path(), options);
+  const ToldAnswer found = make_answer(*alone, asked, {.drafter = unlimited.get()});
+  EXPECT_NE(found.result.speculation.problem.find("'draft_kv_bytes'"), std::string::npos)
+      << found.result.speculation.problem;
+}
+
 TEST(Mtp, TreesAreChainsAndTheGateMayPause) {
   const MtpFolder folder(mtp_models()[0], /*is_simple=*/false);
   const auto engine = load(folder.path());

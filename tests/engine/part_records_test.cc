@@ -2,7 +2,8 @@
 // Records of an engine that is a part of a federation.
 #include <cmath>
 
-#include "engine/run/step_runner.h"
+#include "engine/engine_access.h"
+#include "engine/run/loaded_model.h"
 #include "tests/engine/audit_passes.h"
 
 namespace vitrine::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What libtorch throws leaves the reference path as an Error, whatever the engine calls.
 #include "backend_torch/torch_errors.h"
-#include "engine/run/step_runner.h"
+#include "engine/run/loaded_model.h"
 #include "tests/engine/edited_model.h"
 #include "tests/ops/planted_architecture.h"
 
@@ -20,8 +20,8 @@ constexpr int32_t kNoSlot = 1'000'000;
 TEST(ReferenceErrors, ACopyThatFails) {
   for (const char* name : {"qwen3_moe", "qwen3_next", "lfm2_moe"}) {
     SCOPED_TRACE(name);
-    engine::StepRunner runner(oracle_folder(name), reference_options(), {});
-    engine::Executor& executor = runner.executor();
+    engine::LoadedModel model(oracle_folder(name), reference_options(), {});
+    engine::Executor& executor = *model.executor;
     executor.copy_block(0, 1);
     for (const auto& slots : {std::pair{0, kNoSlot}, {kNoSlot, 0}}) {
       const Error error = error_of([&] { executor.copy_block(slots.first, slots.second); });

@@ -58,14 +58,14 @@ class ReferenceCuda : public testing::TestWithParam<std::string> {
     const auto outputs = engine_->step({&prompt, 1});
     ASSERT_EQ(outputs.size(), tokens.size());
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-      const auto logits = outputs[i].logits;
+      const auto logits = outputs[i].scores;
       const double largest = *std::max_element(logits.begin(), logits.end());
       double sum = 0;
       for (const float logit : logits) sum += std::exp(logit - largest);
       const double logprob = logits[static_cast<size_t>(tokens[i + 1])] - largest - std::log(sum);
       EXPECT_NEAR(logprob, logprobs[i], atol_) << "token " << i;
     }
-    const auto last = outputs.back().logits;
+    const auto last = outputs.back().scores;
     ASSERT_EQ(last.size(), logits_last.size());
     for (size_t i = 0; i < last.size(); ++i) EXPECT_NEAR(last[i], logits_last[i], atol_);
 

@@ -19,8 +19,8 @@ int main(int argc, char** argv) try {
     const vitrine::StepInput input{engine->create_sequence(), ids};
     const vitrine::StepOutput output = engine->step({&input, 1})[0];
     vitrine::TensorView view;
-    view.data = output.logits.data();
-    view.shape = {static_cast<int64_t>(output.logits.size())};
+    view.data = output.scores.data();
+    view.shape = {static_cast<int64_t>(output.scores.size())};
     const auto best = vitrine::to_torch(view).argmax().item<int64_t>();
     std::printf("%s %d %d\n", engine->summary().kernels.c_str(), output.token,
                 static_cast<int>(best));

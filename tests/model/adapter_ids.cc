@@ -34,7 +34,7 @@ int main(int argc, char** argv) try {
   input.rows = vitrine::StepInput::Rows::kAll;
   nlohmann::json rows = nlohmann::json::array();
   for (const vitrine::StepOutput& output : engine->step({&input, 1})) {
-    rows.push_back(std::vector<float>(output.logits.begin(), output.logits.end()));
+    rows.push_back(std::vector<float>(output.scores.begin(), output.scores.end()));
   }
   std::cout << rows << '\n';
 } catch (const vitrine::Error& error) {

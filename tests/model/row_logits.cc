@@ -41,8 +41,8 @@ int main(int argc, char** argv) try {
     input.tokens = left.first(std::min<size_t>(left.size(), kStep));
     left = left.subspan(input.tokens.size());
     for (const vitrine::StepOutput& output : engine->step({&input, 1})) {
-      is_written = is_written && std::fwrite(output.logits.data(), sizeof(float),
-                                             output.logits.size(), file) == output.logits.size();
+      is_written = is_written && std::fwrite(output.scores.data(), sizeof(float),
+                                             output.scores.size(), file) == output.scores.size();
     }
   }
   if (file == nullptr || std::fclose(file) != 0 || !is_written) {

@@ -8,8 +8,11 @@
 
 #include "core/draft_text_table.h"
 #include "draft_heads/draft_tree.h"
+#include "engine/draft/draft_budget.h"
 #include "engine/draft/draft_spelling.h"
+#include "engine/engine_options.h"
 #include "engine/run/top_choices.h"
+#include "model/architecture.h"
 
 namespace vitrine {
 
@@ -90,7 +93,8 @@ class DraftModel final : public Drafter {
 
   DraftMemory memory() const override {
     const ModelSummary& model = model_.summary();
-    return {.weight_bytes = model.weight_bytes + model.mapped_bytes, .kv_bytes = model.kv_bytes};
+    return {.weight_bytes = model.weight_bytes + model.mapped_bytes,
+            .kv_bytes = model_.options().kv_bytes};
   }
 
   void propose(std::span<DraftProposal> proposals) override {
@@ -222,6 +226,31 @@ VocabularyOverlap compare_vocabularies(const Tokenizer& draft, const Tokenizer& 
     if (id < target.vocab_size() && other != id) overlap.is_same = false;
   }
   return overlap;
+}
+
+EngineOptions draft_model_options(const std::string& path, const EngineOptions& target) {
+  constexpr int kStepTokens = 512;
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  const ModelConfig config = parse_model_config(checkpoint);
+  EngineOptions options;
+  options.device = target.device;
+  options.kernels = target.kernels;
+  options.threads = target.threads;
+  options.lenient_weights = target.lenient_weights;
+  options.max_context = static_cast<int>(std::min<int64_t>(
+      target.max_context > 0 ? target.max_context : config.max_position_embeddings,
+      config.max_position_embeddings));
+  options.max_sequences = target.max_sequences;
+  options.max_step_tokens = std::min(kStepTokens, options.max_context);
+  options.audit_mode = AuditMode::kNone;
+  options.cancelled = target.cancelled;
+  if (!target.draft_kv_bytes) return options;
+  ops::Graph graph =
+      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  engine::DraftNeed need;
+  need.add(engine::resolve_options(options, checkpoint, config, graph), config);
+  options.kv_bytes = engine::draft_budget(path + ": the draft model", need, target);
+  return options;
 }
 
 std::unique_ptr<Drafter> make_draft_model(Model draft, const Tokenizer& target) {

@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "core/draft_text_table.h"
-#include "engine/run/step_fit.h"
+#include "engine/engine_access.h"
+#include "engine/occupant.h"
+#include "engine/run/partial_steps.h"
+#include "engine/run/step_checks.h"
 #include "engine/run/step_runner.h"
 
 namespace vitrine {
@@ -30,23 +33,25 @@ class EarlyExit final : public Drafter {
   EarlyExit(Engine& engine, const EarlyExitOptions& options)
       : engine_(engine),
         runner_(engine::EngineAccess::runner(engine)),
+        steps_(engine::EngineAccess::partial_steps(engine)),
+        model_(runner_.model()),
         options_(options),
         exit_(std::max(options.layers, options.checking_layers)) {
     const engine::Occupied occupied(engine::EngineAccess::occupant(engine));
-    runner_.require_layers();
-    check_exit_layers(runner_.summary(), options.layers, 1, "guess");
+    engine::require_layers(model_);
+    check_exit_layers(model_.summary, options.layers, 1, "guess");
     if (options.checking_layers != 0) {
-      check_exit_layers(runner_.summary(), options.checking_layers, options.layers + 1,
+      check_exit_layers(model_.summary, options.checking_layers, options.layers + 1,
                         "check guesses");
     }
-    runner_.prepare_guesses(static_cast<size_t>(kCheckedRun));
-    exit_words_ = runner_.words_of({0, exit_});
+    steps_.prepare_guesses(static_cast<size_t>(kCheckedRun));
+    exit_words_ = steps_.words_of({0, exit_});
     if (options.checking_layers > 0) {
-      checked_words_ = runner_.words_of({options.layers, options.checking_layers});
+      checked_words_ = steps_.words_of({options.layers, options.checking_layers});
     }
-    const auto most = static_cast<size_t>(runner_.options().max_step_tokens) + 1;
-    const auto hidden = static_cast<size_t>(runner_.summary().hidden_size);
-    record_bytes_ = runner_.layout().pass_words(0, 1) * sizeof(int32_t);
+    const auto most = static_cast<size_t>(model_.options.max_step_tokens) + 1;
+    const auto hidden = static_cast<size_t>(model_.summary.hidden_size);
+    record_bytes_ = model_.layout.pass_words(0, 1) * sizeof(int32_t);
     chain_.reserve(most);
     below_.reserve(static_cast<size_t>(kCheckedRun) * hidden);
     rows_.residual.reserve(most * hidden);
@@ -103,7 +108,7 @@ class EarlyExit final : public Drafter {
 
   // chain_: the last token of the text, and up to `most` guesses behind it.
   void guess(const ExitText& text, int64_t most) {
-    kv::BlockPool& pool = runner_.pool();
+    kv::BlockPool& pool = model_.pool;
     chain_.clear();
     rows_.clear();
     sequence_ = text.sequence;
@@ -133,7 +138,7 @@ class EarlyExit final : public Drafter {
       if (!leads || guesses() == 0 || !has_room()) return;
       StepInput last = input_of(std::span(chain_).last(1));
       last.rows = StepInput::Rows::kNone;
-      runner_.guess_layers({&last, 1}, {0, exit_}, {});
+      steps_.guess({&last, 1}, {0, exit_}, {});
       append_residual(rows_.residual);
       append_words();
     }
@@ -151,22 +156,22 @@ class EarlyExit final : public Drafter {
   // Whether the last token of the chain can be computed.
   bool has_room() const {
     const StepInput input = input_of(std::span(chain_).last(1));
-    return engine::measure_step({&input, 1}, runner_.pool(), runner_.options()).fits();
+    return engine::measure_step({&input, 1}, model_.pool, model_.options).fits();
   }
 
   void append_residual(std::vector<float>& to) const {
-    const std::span<const float> rows = runner_.residual_rows();
+    const std::span<const float> rows = steps_.residual_rows();
     to.insert(to.end(), rows.begin(), rows.end());
   }
   void append_words() {
-    const std::span<const std::byte> words = runner_.guessed_words();
+    const std::span<const std::byte> words = steps_.guessed_words();
     rows_.words.insert(rows_.words.end(), words.begin(), words.end());
   }
 
   // What the first layers choose behind the chain. `residual`: where that of its last token goes.
   void guess_next(std::vector<float>& residual) {
     const StepInput input = input_of(std::span(chain_).last(1));
-    const auto outputs = runner_.guess_layers({&input, 1}, {0, options_.layers}, {});
+    const auto outputs = steps_.guess({&input, 1}, {0, options_.layers}, {});
     append_residual(residual);
     append_words();
     chain_.push_back(outputs[0].token);
@@ -182,9 +187,9 @@ class EarlyExit final : public Drafter {
     StepInput input = input_of(std::span(chain_).subspan(first, count));
     input.num_drafts = static_cast<int32_t>(count) - 1;
     const auto outputs =
-        runner_.guess_layers({&input, 1}, {options_.layers, options_.checking_layers}, below_);
+        steps_.guess({&input, 1}, {options_.layers, options_.checking_layers}, below_);
     append_residual(rows_.residual);
-    const std::span<const std::byte> words = runner_.guessed_words();
+    const std::span<const std::byte> words = steps_.guessed_words();
     if (!words.empty()) {
       checked_words_.copy(words.data(), rows_.words.data() + first * record_bytes_, count);
     }
@@ -201,13 +206,15 @@ class EarlyExit final : public Drafter {
   // So many tokens of the chain; the layers have seen all of them but the last.
   void keep(size_t count) {
     chain_.resize(count);
-    rows_.residual.resize((count - 1) * static_cast<size_t>(runner_.summary().hidden_size));
+    rows_.residual.resize((count - 1) * static_cast<size_t>(model_.summary.hidden_size));
     if (!rows_.words.empty()) rows_.words.resize((count - 1) * record_bytes_);
     runner_.truncate(sequence_, past_ + static_cast<int64_t>(count) - 1);
   }
 
   Engine& engine_;
   engine::StepRunner& runner_;
+  engine::PartialSteps& steps_;
+  engine::LoadedModel& model_;
   const EarlyExitOptions options_;
   const int exit_;                    // layers that have seen what a lead has
   engine::LayerWords exit_words_;     // of these

@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "core/draft_text_table.h"
+#include "engine/draft/draft_budget.h"
 #include "engine/draft/mtp_text.h"
-#include "engine/run/step_runner.h"
+#include "engine/engine_access.h"
+#include "engine/engine_options.h"
+#include "engine/run/loaded_model.h"
 #include "model/draft_layer.h"
 #include "model/named_vector.h"
 #include "ops/plan.h"
@@ -25,6 +28,35 @@ constexpr int kStepTokens = 512;
 // pairs come together, in one step.
 constexpr int kMostLayers = kStepTokens / static_cast<int>(kMostWaiting) - 1;
 
+EngineOptions layer_options(const EngineOptions& target) {
+  EngineOptions options;
+  options.threads = target.threads;
+  options.shared_threads = target.shared_threads;
+  options.max_context = target.max_context;
+  options.max_sequences = target.max_sequences;
+  options.max_step_tokens = std::max(kStepTokens, target.max_sequences);
+  options.mmap_weights = target.mmap_weights;
+  options.audit_mode = AuditMode::kNone;
+  options.cancelled = target.cancelled;
+  return options;
+}
+
+int count_layers(const ModelConfig& config) {
+  return std::min(model::num_draft_layers(config), kMostLayers);
+}
+
+engine::DraftNeed layer_need(const Checkpoint& checkpoint, const EngineOptions& target) {
+  const ModelConfig config = parse_model_config(checkpoint);
+  engine::DraftNeed need;
+  for (int index = 0; index < count_layers(config); ++index) {
+    model::DraftLayer layer = model::build_draft_layer(checkpoint, config, index);
+    const EngineOptions options =
+        engine::resolve_options(layer_options(target), checkpoint, layer.config, layer.graph);
+    need.add(options, layer.config);
+  }
+  return need;
+}
+
 class MtpDrafter final : public Drafter {
  public:
   MtpDrafter(const std::string& path, const EngineOptions& target)
@@ -35,18 +67,13 @@ class MtpDrafter final : public Drafter {
     eps_ = static_cast<float>(config.rms_norm_eps);
     feeds_normed_ = model::feeds_normed_rows(config);
     feature_layers_ = {static_cast<int>(config.num_layers)};
-    EngineOptions options;
-    options.threads = target.threads;
-    options.shared_threads = target.shared_threads;
-    options.max_context = target.max_context;
-    options.max_sequences = target.max_sequences;
-    options.max_step_tokens = std::max(kStepTokens, target.max_sequences);
-    options.mmap_weights = target.mmap_weights;
+    const int num_layers = count_layers(config);
+    EngineOptions options = layer_options(target);
     options.keep_hidden_state = feeds_normed_;
-    options.audit_mode = AuditMode::kNone;
-    options.cancelled = target.cancelled;
+    options.kv_bytes =
+        engine::draft_budget(path + ": mtp", layer_need(checkpoint, target), target) /
+        static_cast<uint64_t>(num_layers);
     engine::LoadRequest request;
-    const int num_layers = std::min(model::num_draft_layers(config), kMostLayers);
     for (int layer = 0; layer < num_layers; ++layer) {
       request.draft_layer = layer;
       engines_.push_back(engine::EngineAccess::load(path, options, request));
@@ -61,6 +88,17 @@ class MtpDrafter final : public Drafter {
 
   std::string_view name() const override { return "mtp"; }
   std::span<const int> feature_layers() const override { return feature_layers_; }
+
+  DraftMemory memory() const override {
+    DraftMemory memory;
+    for (const auto& engine : engines_) {
+      const ModelSummary& layer = engine->summary();
+      memory.weight_bytes += layer.weight_bytes + layer.mapped_bytes;
+      memory.kv_bytes += layer.kv_bytes;
+    }
+    for (const auto& [id, text] : texts_.all()) memory.index_bytes += text->bytes();
+    return memory;
+  }
 
   DraftTextId start(const DraftText& text) override {
     std::vector<SequenceId> sequences;
@@ -279,6 +317,10 @@ class MtpDrafter final : public Drafter {
 
 std::unique_ptr<Drafter> make_mtp_drafter(const std::string& path, const EngineOptions& target) {
   return std::make_unique<MtpDrafter>(path, target);
+}
+
+uint64_t mtp_kv_bytes(const std::string& path, const EngineOptions& target) {
+  return layer_need(Checkpoint::open(path), target).whole;
 }
 
 }  // namespace vitrine

@@ -15,6 +15,12 @@ MtpText::MtpText(std::vector<SequenceId> sequences, int64_t hidden_size, int64_t
   for (size_t layer = 0; layer < layers_.size(); ++layer) set_sequence(layer, sequences[layer]);
 }
 
+uint64_t MtpText::bytes() const {
+  size_t floats = output.capacity() + guessed_rows.capacity();
+  for (const Layer& layer : layers_) floats += layer.rows.capacity();
+  return floats * sizeof(float) + (tokens_.capacity() + guessed.capacity()) * sizeof(int32_t);
+}
+
 void MtpText::append(std::span<const int32_t> tokens) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   guessed.clear();

@@ -49,6 +49,8 @@ class MtpText {
   /// the text.
   int64_t num_run(size_t layer) const { return layers_[layer].run; }
 
+  /// Bytes of tokens and rows.
+  uint64_t bytes() const;
   size_t num_layers() const { return layers_.size(); }
   SequenceId sequence(size_t layer) const { return layers_[layer].sequence; }
   void set_sequence(size_t layer, SequenceId sequence) { layers_[layer].sequence = sequence; }

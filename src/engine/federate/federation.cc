@@ -128,7 +128,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   describe();
   const auto rows = static_cast<size_t>(options.max_logit_rows);
   reserve_rows(rows);
-  workers = runner(0).executor().workers();
+  workers = runner(0).model().executor->workers();
   lender.emplace(occupant, workers);
   shares.resize(rows * count);
   accounts.resize(rows);
@@ -166,6 +166,8 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
 void Federation::Impl::load_engines(bool has_own_combiner) {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
+  own.kv_bytes = engine::own_kv_bytes(options);
+  own.draft_kv_bytes.reset();
   own.keep_logits = true;
   own.keep_hidden_state = combiner->needs_hidden_state();
   engine::LoadRequest request;
@@ -230,7 +232,8 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   options.threads = engines[0]->options().threads;
   options.kernels = engines[0]->options().kernels;
   options.kv_codecs = engines[0]->options().kv_codecs;
-  options.kv_bytes = 0;
+  if (options.kv_bytes > 0) options.draft_kv_bytes = options.draft_kv_bytes.value_or(0);
+  options.kv_bytes = options.draft_kv_bytes.value_or(0);
   for (const auto& each : engines) {
     options.kv_bytes += each->options().kv_bytes;
     options.max_context = std::min(options.max_context, each->options().max_context);

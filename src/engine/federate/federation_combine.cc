@@ -171,7 +171,7 @@ void Federation::Impl::combine_row(size_t row) {
   const StepInput& input = input_of(row);
   StepOutput output = output_of(row);
   output.token = rows[row].next;
-  output.logits = to;
+  output.scores = to;
   RowAccount& account = accounts[row];
   account.joint = to.data();
   if (rows[row].is_chosen()) {

@@ -5,9 +5,9 @@
 
 #include "engine/engine_options.h"
 #include "engine/federate/federation_impl.h"
-#include "engine/model_checks.h"
 #include "engine/run/executor.h"
 #include "engine/run/next_step.h"
+#include "engine/run/row_chooser.h"
 #include "federation/account.h"
 
 namespace vitrine {
@@ -85,7 +85,7 @@ bool Federation::Impl::describe_joint() {
     joint_step.steps[row] = &sampler_steps[row];
   }
   return joint_model != nullptr ? joint_model->keep_choosable(joint_step.steps)
-                                : runner(0).executor().keep_choosable(joint_step.steps);
+                                : runner(0).model().executor->keep_choosable(joint_step.steps);
 }
 
 // What follows a step of one engine, where every sequence brings what the joint chooses for it. Of
@@ -119,14 +119,14 @@ void Federation::Impl::describe_next_joint() {
     next_joint.targets.push_back(-1);
   }
   if (!next_joint.steps.empty()) next_joint.steps.resize(next_joint.count(), nullptr);
-  if (runner(0).executor().keep_choosable(next_joint.steps)) joint_step.next = &next_joint;
+  if (runner(0).model().executor->keep_choosable(next_joint.steps)) joint_step.next = &next_joint;
 }
 
 // joint_step -> joint_result, and the engines' outputs.
 void Federation::Impl::step_on_device() {
   if (joint_model == nullptr) {
     engine_outputs[0] = in_engine(0, [&] { return runner(0).step(inputs[0], &joint_step); });
-    joint_result = runner(0).joint_result();
+    joint_result = runner(0).last_step().pass.joint;
     return;
   }
   rows_stay.reads_hidden_states = joint_step.reads_hidden_states;
@@ -138,9 +138,9 @@ void Federation::Impl::step_on_device() {
   }
   const size_t count = spec.specialists.size();
   for (size_t i = 0; i < count; ++i) {
-    joint_sources[i] = runner(sources[i].engine).rows_on_device().logits;
+    joint_sources[i] = runner(sources[i].engine).last_step().pass.rows_on_device.logits;
   }
-  joint_sources[count] = runner(sources[base].engine).rows_on_device().hidden_states;
+  joint_sources[count] = runner(sources[base].engine).last_step().pass.rows_on_device.hidden_states;
   joint_result = joint_model->run(joint_step, joint_sources);
 }
 
@@ -184,7 +184,7 @@ void Federation::Impl::take_device_row(size_t row) {
   }
   if (result.logits != nullptr) {
     const auto vocabulary = static_cast<size_t>(summary.vocab_size);
-    output.logits = {result.logits + row * vocabulary, vocabulary};
+    output.scores = {result.logits + row * vocabulary, vocabulary};
   }
   const size_t count = spec.specialists.size();
   for (size_t i = 0; i < count; ++i) {

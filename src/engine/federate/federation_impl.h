@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/cancel_watch.h"
+#include "engine/engine_access.h"
 #include "engine/federate/federation_audit.h"
 #include "engine/generate/step_thread_lender.h"
 #include "engine/occupant.h"

@@ -8,7 +8,7 @@
 #include "engine/federate/federation_impl.h"
 #include "engine/run/audit_layout.h"
 #include "engine/run/draft_trees.h"
-#include "engine/run/forced_routes.h"
+#include "engine/run/step_checks.h"
 
 namespace vitrine {
 
@@ -27,7 +27,7 @@ void Federation::Impl::prepare() {
                   "a federation takes drafts in a chain; expected draft_parents to be empty");
     }
     engine::check_forced_routes(layout, input);
-    row_sampler->check(input);
+    engine::check_choices(input, static_cast<size_t>(summary.vocab_size));
     num_rows += engine::StepRows::count(input);
     if (num_rows <= static_cast<size_t>(options.max_logit_rows)) rows.add(input, member.length);
     int32_t first_layer = 0;
@@ -163,7 +163,7 @@ void Federation::Impl::collect() {
         const size_t engine_row = next_output[engine]++;
         const StepOutput& output = engine_outputs[engine][engine_row];
         if (source < count) {
-          parts[row * count + source].logits = output.logits;
+          parts[row * count + source].logits = output.scores;
           part_rows[row * count + source] = engine_row;
         }
         if (source == base) hidden[row] = output.hidden_state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/generate/generation_checks.h"
 
-#include "engine/model_checks.h"
+#include "engine/run/step_checks.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {

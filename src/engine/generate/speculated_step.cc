@@ -22,6 +22,8 @@ void Generation::Impl::begin_speculation() {
   answer.sampler = &sampler_;
   answer.cancelled = options_.cancelled;
   answer.ended = stepper_.options().cancelled;
+  answer.kv_bytes = stepper_.options().kv_bytes;
+  answer.draft_kv_bytes = stepper_.options().draft_kv_bytes;
   // Under the masks of a tree the host chooses, whose last bits are not those of a device.
   const StepperTraits traits = stepper_.traits();
   answer.runs_trees = traits.runs_trees && !(guide_ && traits.samples_on_device);
@@ -163,7 +165,7 @@ void Generation::Impl::observe() {
 
 void Generation::Impl::add_choice(const StepOutput& output) {
   if (options_.logprobs >= 0) {
-    result_.logprobs.push_back(token_logprobs(output.logits, next_, options_.logprobs));
+    result_.logprobs.push_back(token_logprobs(output.scores, next_, options_.logprobs));
   }
   if (guide_ && is_masked_) guide_->accept(next_, output.constraint);
 }
@@ -174,7 +176,7 @@ void Generation::Impl::add_forced(std::span<const StepOutput> outputs) {
   for (size_t i = last - static_cast<size_t>(input_.num_forced); i < last; ++i) {
     const size_t behind = input_.tokens.size() - (outputs.size() - i) + 1;
     const int32_t token = behind < input_.tokens.size() ? input_.tokens[behind] : input_.next_token;
-    result_.logprobs.push_back(token_logprobs(outputs[i].logits, token, options_.logprobs));
+    result_.logprobs.push_back(token_logprobs(outputs[i].scores, token, options_.logprobs));
   }
 }
 

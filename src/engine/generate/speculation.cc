@@ -47,6 +47,18 @@ void check_speculation(const SpeculationOptions& options) {
   }
 }
 
+// What a drafter holds comes out of the engine's budget.
+void check_kv_budget(const Drafter& drafter, const DraftText& text, uint64_t kv_bytes) {
+  const uint64_t held = drafter.memory().kv_bytes;
+  if (held <= text.kv_bytes) return;
+  throw Error(ErrorKind::kOutOfMemory,
+              "it holds " + std::to_string(held) +
+                  " bytes of keys and values, and of the engine's " + std::to_string(kv_bytes) +
+                  " ('kv_bytes') " + std::to_string(text.kv_bytes) +
+                  " are drafters' ('draft_kv_bytes'); expected engine options that leave it more, "
+                  "or a drafter that was made with no more");
+}
+
 std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
@@ -87,9 +99,13 @@ Speculation::Speculation(const SpeculationOptions& options, const SpeculatedAnsw
                   "it reads layers of the model that the engine was not loaded to show; expected "
                   "EngineOptions::feature_layers to be its own");
     }
-    text_ =
-        options_.drafter->start({options_.scope, before_, before_ + answer.room, answer.sequence,
-                                 answer.cancelled != nullptr ? answer.cancelled : answer.ended});
+    DraftText text{options_.scope, before_, before_ + answer.room, answer.sequence,
+                   answer.cancelled != nullptr ? answer.cancelled : answer.ended};
+    if (answer.draft_kv_bytes) {
+      text.kv_bytes = *answer.draft_kv_bytes;
+      check_kv_budget(*options_.drafter, text, answer.kv_bytes);
+    }
+    text_ = options_.drafter->start(text);
     if (text_ == 0) throw Error(ErrorKind::kInvalidArgument, "it named a text 0");
   });
   if (is_on() && !answer.past.empty()) show(answer.past);

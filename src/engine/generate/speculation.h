@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct SpeculatedAnswer {
   std::span<const int32_t> end_ids;
   std::span<const int> feature_layers;  // layers whose residual stream can be shown
   SequenceId sequence = 0;
+  // Options of the engine that makes the answer (EngineOptions).
+  uint64_t kv_bytes = 0;
+  std::optional<uint64_t> draft_kv_bytes = {};
   bool runs_trees = false;                   // guesses may be a tree
   ThreadLender* lender = nullptr;            // lends the threads of its steps; null: nobody does
   const SamplerPipeline* sampler = nullptr;  // what chooses its tokens

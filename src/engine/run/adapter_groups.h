@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of each adapter that a batch uses.
+// Gathers the tokens of each adapter that a batch uses.
 #pragma once
 
 #include <span>

@@ -14,15 +14,16 @@ namespace vitrine::engine {
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
                               bool record_rows, bool expert_norms = false);
 
-/// Bytes of the largest record that a step may make.
+/// Returns the bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 
 /// Completes a step's record. Where the sink throws, `blamed` becomes the sequence that it could
 /// not keep the record of (AuditSink::failed_sequence).
 void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns, uint64_t& blamed);
 
-/// What happened to a sequence, to an attempt at an answer or to guesses; null: no one listens. A
-/// sink that throws must not keep a sequence from being given back, so that becomes a warning.
+/// Tell a sink, where it is not null, what happened to a sequence, to an attempt at an answer or to
+/// guesses. A sink that throws must not keep a sequence from being given back, so that becomes a
+/// warning.
 void tell_sink(AuditSink* sink, const AuditEvent& event);
 void tell_sink(AuditSink* sink, const ConstraintFailure& failure);
 void tell_sink(AuditSink* sink, const DraftedPass& drafts);
@@ -31,14 +32,14 @@ void tell_sink(AuditSink* sink, const DraftedPass& drafts);
 void tell_fork_of_part(AuditSink* sink, uint64_t sequence, uint64_t source, int64_t whole,
                        int64_t length);
 
-/// A token that the host chose, in place of the head's: into the words of a pass of `rows` rows,
-/// its logit too where `records` says that the row's record is among them.
+/// Writes a token that the host chose, in place of the head's, into the words of a pass of `rows`
+/// rows; its logit too where `records` says that the row's record is among them.
 void write_choice(const AuditLayout& layout, size_t rows, size_t row, int32_t token, float logit,
                   bool records, std::byte* words);
 
-/// For an error about logits that are no numbers: the first layer that a token's residual stream
-/// entered with a norm that is not finite, from the words of its pass (null: nothing was recorded).
-/// Empty where there is none.
+/// Returns, for an error about logits that are no numbers, the first layer that a token's residual
+/// stream entered with a norm that is not finite. It stands in the words of the token's pass (null:
+/// nothing was recorded). Empty where there is none.
 std::string broken_layer(const AuditLayout& layout, size_t token, size_t rows,
                          const std::byte* words);
 

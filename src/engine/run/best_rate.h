@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast something is that takes a while: the best of several tries. A header alone, for
-// backends.
+// Measures how fast something is that takes a while, as the best of several tries. It is a header
+// alone, for backends.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace vitrine::engine {
 
-/// Bytes a second of the fastest of the passes, `bytes` each, that begin within `seconds`, at least
-/// two.
+/// Returns the bytes a second of the fastest pass over `bytes` among those that begin within
+/// `seconds`, at least two.
 template <typename Pass>
 double best_rate(double bytes, double seconds, const Pass& pass) {
   using Clock = std::chrono::steady_clock;

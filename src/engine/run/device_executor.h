@@ -16,7 +16,7 @@ using DeviceModelFactory =
 std::unique_ptr<Executor> make_device_executor(const ExecutorInputs& inputs,
                                                const DeviceModelFactory& make_model);
 
-/// The same with the backend of the options' device. Throws kUnavailable where it is not here.
+/// Does the same with the backend of the options' device. Throws kUnavailable where it is not here.
 std::unique_ptr<Executor> make_device_executor(const ExecutorInputs& inputs);
 
 }  // namespace vitrine::engine

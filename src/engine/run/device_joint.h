@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A federation's joint that a device makes of the rows of one step, so that rows stay there: what
-// is agreed on once, what a step brings, what comes back.
+// The joint of a federation that a device makes of a step's rows, which stay there. The structs say
+// what is agreed on once, what a step brings and what comes back.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,24 @@
 
 namespace vitrine::engine {
 
-/// What a device takes; a file has no more either.
+/// Specialists that a device takes at most. A federation's file has no more either.
 inline constexpr size_t kMaxJointSpecialists = 64;
 
-/// Rows of guesses for whose edits and masks a step has room, beside one row of each sequence.
+/// A step has room for the edits and masks of so many rows of guesses, beside one row of each
+/// sequence.
 inline constexpr int kDraftRows = 64;
 
-/// Words of a row of the joint, as of an engine's record of one: where each of them stands.
+/// Says where each word of a row of the joint stands, as in an engine's record of a row.
 inline constexpr int32_t kJointChosenLogit = 0, kJointLogSumExp = 1, kJointEntropy = 2,
                          kJointTopIds = 3, kJointTopLogits = kJointTopIds + kAuditTopTokens,
                          kJointDigest = kJointTopLogits + kAuditTopTokens,
                          kJointRecordWords = kJointDigest + 2;
 
-/// Doubles of a row: log Z, then of each specialist its log-sum-exp, of each its weight, of each
-/// its logit of the token, of each that of the runner-up.
+/// Returns the number of doubles of a row. They are log Z, then the log-sum-exps of all
+/// specialists, their weights, their logits of the token, and those of the runner-up.
 constexpr int32_t joint_value_count(int32_t specialists) { return 1 + 4 * specialists; }
 
-/// Given as a model is loaded.
+/// Says, as a model is loaded, which joint its steps make.
 struct DeviceJointSpec {
   CombinerSpec combiner;
   int32_t specialists = 0;
@@ -39,7 +40,7 @@ struct DeviceJointSpec {
   int32_t num_values() const { return joint_value_count(specialists); }
 };
 
-/// A step's rows of the joint. Preallocated by whoever keeps it.
+/// Says what the joint of a step is made of. Whoever keeps it has preallocated it.
 struct DeviceJointStep {
   // [joints, row_width] which row of the step each specialist's is; the last one: whose hidden
   // state a gate reads
@@ -52,17 +53,18 @@ struct DeviceJointStep {
   // token that a joint of this step chooses, one row each; null: not known, or not all go on.
   const DeviceJointStep* next = nullptr;
   std::vector<int32_t> choosers;  // [inputs of the model's step] that joint, where `next` is there
-  /// 0: no joint is made of this model's step alone; its rows stay where they are.
+  /// Returns the number of joints. With 0 none is made of this model's step alone, and its rows
+  /// stay where they are.
   size_t count() const { return targets.size(); }
 };
 
-/// Rows of a pass where they are: addresses on the device, until its model's next pass.
+/// Addresses of a pass's rows on the device, until its model's next pass.
 struct DeviceRows {
   const float* logits = nullptr;         // [rows, vocabulary]
   const float* hidden_states = nullptr;  // [rows, hidden]
 };
 
-/// On the host, until the next step.
+/// What came back of a step's joints, until the next step.
 struct DeviceJointResult {
   const int32_t* chosen_ids = nullptr;  // [joints] targets too
   const float* choice_facts = nullptr;  // [joints, kChoiceFacts], where a row has steps

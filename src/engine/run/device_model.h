@@ -16,7 +16,7 @@
 
 namespace vitrine::engine {
 
-/// What a pass left on the host; valid until the next one.
+/// What a pass left on the host. It is valid until the next one.
 struct DevicePass {
   const std::byte* chosen_ids = nullptr;     // [rows]
   const std::byte* row_records = nullptr;    // [rows] of layout row_words, where asked for
@@ -37,12 +37,12 @@ class DeviceJoint {
   /// each specialist's rows of logits begin on the device, and the hidden states that a gate reads.
   virtual DeviceJointResult run(const DeviceJointStep& step,
                                 std::span<const float* const> sources) = 0;
-  /// DeviceModel::keep_choosable.
+  /// Does what DeviceModel::keep_choosable() does.
   virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual uint64_t num_bytes() const = 0;
 };
 
-/// Bytes on the device.
+/// Counts bytes on the device.
 struct DeviceMemoryUse {
   uint64_t weights = 0;
   uint64_t kv = 0;
@@ -59,17 +59,18 @@ class DeviceModel {
   /// One pass: one copy to the device, one launch of a graph, one copy back. Starts what
   /// StepBatch::next says before it waits, and meanwhile calls StepBatch::meanwhile.
   virtual DevicePass run(const StepBatch& batch) = 0;
-  /// The same in two parts, where the host chooses in the middle of it: up to its rows and a joint
-  /// of them, without records; then, of the same batch and what it chose, the records. Each part is
+  /// Make the same pass in two parts, where the host chooses in the middle of it. The first goes up
+  /// to its rows and a joint of them, without records; the second makes the records, by the same
+  /// batch and what the host chose. Each part is
   /// a copy, a launch and a copy back. The first one's logits stay where they are.
   virtual DevicePass run_to_choice(const StepBatch& batch) = 0;
   virtual DevicePass run_from_choice(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
-  /// Executor::keep_choosable, and of a joint's rows where the model makes one.
+  /// Does what Executor::keep_choosable() does, for a joint's rows where the model makes one.
   virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;
   virtual DeviceMemoryUse memory_use() const = 0;
-  /// Executor::measure_read_bandwidth, of the device's memory.
+  /// Does what Executor::measure_read_bandwidth() does, with the device's memory.
   virtual std::optional<double> measure_read_bandwidth(double seconds) = 0;
 };
 

@@ -2,18 +2,8 @@
 #include "engine/run/draft_trees.h"
 
 #include <algorithm>
-#include <string>
 
 namespace vitrine::engine {
-
-namespace {
-
-[[noreturn]] void refuse(const StepInput& input, const std::string& what) {
-  throw Error(ErrorKind::kInvalidArgument,
-              "sequence " + std::to_string(input.sequence) + ", draft_parents: " + what);
-}
-
-}  // namespace
 
 int32_t DraftTree::depth(int32_t token) const {
   int32_t depth = 0;
@@ -49,43 +39,6 @@ int64_t DraftTree::num_branches() const {
   return branches;
 }
 
-void check_draft_count(const StepInput& input) {
-  if (input.num_drafts == 0) return;
-  if (input.num_drafts > 0 && input.num_drafts < std::ssize(input.tokens)) return;
-  throw Error(ErrorKind::kInvalidArgument,
-              "sequence " + std::to_string(input.sequence) + ", num_drafts " +
-                  std::to_string(input.num_drafts) + "; expected 0 to " +
-                  std::to_string(std::max<std::ptrdiff_t>(std::ssize(input.tokens) - 1, 0)) +
-                  ", with a token before the drafts");
-}
-
-void check_draft_tree(const StepInput& input) {
-  check_draft_count(input);
-  const std::span<const int32_t> parents = input.draft_parents;
-  if (std::ssize(parents) != input.num_drafts) {
-    refuse(input, std::to_string(parents.size()) + " are given; expected one for each of the " +
-                      std::to_string(input.num_drafts) + " drafts");
-  }
-  if (!input.routes.empty()) refuse(input, "routes are forced; expected a chain of drafts");
-  const auto known = static_cast<int32_t>(input.tokens.size()) - input.num_drafts;
-  for (int32_t draft = 0; draft < input.num_drafts; ++draft) {
-    const int32_t parent = parents[static_cast<size_t>(draft)], token = known + draft;
-    if (parent < known - 1 || parent >= token) {
-      refuse(input, "draft " + std::to_string(draft) + " stands behind token " +
-                        std::to_string(parent) + "; expected " + std::to_string(known - 1) +
-                        " to " + std::to_string(token - 1));
-    }
-    for (int32_t other = 0; other < draft; ++other) {
-      const bool is_twin = parents[static_cast<size_t>(other)] == parent &&
-                           input.tokens[static_cast<size_t>(known + other)] ==
-                               input.tokens[static_cast<size_t>(token)];
-      if (!is_twin) continue;
-      refuse(input, "drafts " + std::to_string(other) + " and " + std::to_string(draft) +
-                        " are one token behind one token; expected different ones");
-    }
-  }
-}
-
 void DraftTrees::reserve(size_t tokens, size_t branches) {
   branches_.emplace(pool_, static_cast<int64_t>(branches));
   trees_.reserve(tokens);
@@ -100,8 +53,10 @@ void DraftTrees::clear() {
   kept_.clear();
 }
 
-void DraftTrees::add(const StepInput& input, int64_t past, int32_t adapter, StepBatch& batch) {
+void DraftTrees::add(const StepInput& input, int64_t past, StepBatch& batch) {
   const DraftTree tree(input);
+  pool_.prepare(input.sequence, tree.end_of_branch(0));
+  const kv::SequenceBlocks& own = pool_.get(input.sequence);
   const auto first = static_cast<int32_t>(batch.token_ids.size());
   const int32_t known = tree.size() - input.num_drafts;
   branch_of_.resize(static_cast<size_t>(first), -1);
@@ -110,7 +65,7 @@ void DraftTrees::add(const StepInput& input, int64_t past, int32_t adapter, Step
     const int32_t end = tree.end_of_branch(token);
     const int64_t position = past + tree.depth(token);
     int32_t branch = -1;
-    const int32_t* table = pool_.get(input.sequence).blocks.data();
+    const int32_t* table = own.blocks.data();
     if (token > 0) {
       branch = branches_->add(input.sequence, past, position + end - token);
       table = branches_->table(branch);
@@ -119,7 +74,7 @@ void DraftTrees::add(const StepInput& input, int64_t past, int32_t adapter, Step
       }
     }
     batch.spans.push_back({first + token, end - token, position, table});
-    batch.span_adapters.push_back(adapter);
+    batch.span_adapters.push_back(own.adapter);
     for (int32_t i = token; i < end; ++i) {
       batch.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
       batch.positions.push_back(static_cast<int32_t>(position) + i - token);
@@ -139,16 +94,50 @@ void DraftTrees::end(StepBatch& batch) {
   }
 }
 
-void DraftTrees::choose(int32_t token) {
-  const auto tree = std::ranges::find_if(trees_, [&](const Tree& one) { return token < one.end; });
-  tree->leaf = token;
-  kept_[static_cast<size_t>(token)] = 1;
+void DraftTrees::put(SequenceId sequence, int32_t token) {
+  const auto at = static_cast<size_t>(token);
+  pool_.put(sequence, step_.batch.positions[at], step_.batch.token_ids[at]);
+}
+
+void DraftTrees::put_path(const StepRow& row) {
+  const StepInput& input = step_.input_of(row);
+  if (!DraftTree::is_tree(input)) return;
+  const int32_t first = step_.parts[static_cast<size_t>(row.input)].first_token;
+  put_path(input, first, row.token - first);
+}
+
+void DraftTrees::put_path(const StepInput& input, int32_t first, int32_t token) {
+  const DraftTree tree(input);
+  if (token >= tree.size() - input.num_drafts) put_path(input, first, tree.parent(token));
+  put(input.sequence, first + token);
+}
+
+void DraftTrees::forget_paths() {
+  for (size_t i = 0; i < step_.inputs.size(); ++i) {
+    const StepInput& input = step_.inputs[i];
+    if (!DraftTree::is_tree(input)) continue;
+    const auto known = static_cast<int32_t>(input.tokens.size()) - input.num_drafts;
+    put_path(input, step_.parts[i].first_token, known - 1);
+  }
+}
+
+void DraftTrees::choose(const StepRow& row, int32_t chosen) {
+  const StepInput& input = step_.input_of(row);
+  if (chosen < 0 || !DraftTree::is_tree(input)) return;
+  put(input.sequence, chosen);
+  const auto tree = std::ranges::find_if(trees_, [&](const Tree& one) { return chosen < one.end; });
+  tree->leaf = chosen;
+  kept_[static_cast<size_t>(chosen)] = 1;
 }
 
 void DraftTrees::adopt() {
+  if (empty()) return;
   for (const Tree& tree : trees_) {
     const int32_t branch = branch_of_[static_cast<size_t>(tree.leaf)];
     if (branch >= 0) branches_->adopt(branch);
+  }
+  for (const StepInput& input : step_.inputs) {
+    if (DraftTree::is_tree(input)) pool_.trim(input.sequence);
   }
 }
 

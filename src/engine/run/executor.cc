@@ -53,7 +53,7 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
 
 namespace {
 
-// Of one table.
+// Returns the floats of one table.
 size_t rope_floats(const ModelConfig& config, const EngineOptions& options, model::RopeKind kind) {
   if (kind == model::RopeKind::kSliding && config.slides.empty()) return 0;
   return static_cast<size_t>(options.max_context) *

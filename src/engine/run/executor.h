@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs a pass: the CPU's fused plan, a device's fused model, or the reference on any device.
-// The engine above knows no other difference.
+// An executor runs a pass: the CPU's fused plan, a device's fused model, or the reference on any
+// device. The engine above knows no other difference.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct BatchSpan {
   int32_t journal = -1;     // the first row of what its state takes in, where drafts may go again
 };
 
-/// When the tokens of a pass's rows are chosen that no one knows yet.
+/// Says when the tokens of a pass's rows are chosen that no one knows yet.
 enum class ChoicePoint : uint8_t {
   kBehindPass,  // by the head and by the device in the pass, by the host when it is over
   kBehindHead,  // by the host, behind the head; the pass waits for that. Fused path only
@@ -100,7 +100,7 @@ inline constexpr int32_t kBrokenLogits = -1, kNothingLeft = -2;
 /// the probability that the mask took away, 1 where it ruled out the first choice.
 inline constexpr size_t kChoiceFacts = 4;
 
-/// Where a pass's values land.
+/// Says where a pass's values land.
 struct PassOutput {
   std::byte* words = nullptr;  // [rows] chosen ids, then with audit on the row and token records
   // Set by the executor where they were asked for:
@@ -116,7 +116,7 @@ struct PassOutput {
 struct NodeRange {
   size_t begin = 0, end = 0;
 };
-/// Those of the layers that a pass runs (ops::layer_begins).
+/// Returns those of the layers that a pass runs (ops::layer_begins).
 inline NodeRange nodes_of(const StepBatch& batch, std::span<const size_t> layer_begins) {
   const size_t last = layer_begins.size() - 1;
   return {layer_begins[static_cast<size_t>(batch.first_layer)],
@@ -126,23 +126,23 @@ inline NodeRange nodes_of(const StepBatch& batch, std::span<const size_t> layer_
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// A pass up to its head: the fused path's logits and hidden states are in the output then, for
-  /// whoever chooses before the pass goes on. On the reference path nothing happens yet, and on a
-  /// device only where the batch's choice point is kBehindHead.
+  /// Runs a pass up to its head. The fused path's logits and hidden states are in the output then,
+  /// for whoever chooses before the pass goes on. On the reference path nothing happens yet, and on
+  /// a device only where the batch's choice point is kBehindHead.
   virtual void run_to_choice(const StepBatch& batch, PassOutput& output) = 0;
-  /// The rest of it, the batch as it was but for `chosen` and `runners_up`, and its one readback
-  /// (more in naive mode).
+  /// Runs the rest of it and its one readback (more in naive mode). The batch is as it was but for
+  /// `chosen` and `runners_up`.
   virtual void run_from_choice(const StepBatch& batch, PassOutput& output) = 0;
-  /// Of StepBatch::row_steps: sets those to null by which a pass cannot choose itself. Returns
+  /// Sets those of StepBatch::row_steps to null by which a pass cannot choose itself. Returns
   /// whether it can by all.
   virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> /*row_steps*/) const {
     return true;
   }
-  /// Whether it runs a part of the layers.
+  /// Returns whether it runs a part of the layers.
   virtual bool runs_layers() const { return false; }
-  /// Whether it writes StepBatch::kv_copies, so that drafts may be a tree.
+  /// Returns whether it writes StepBatch::kv_copies, so that drafts may be a tree.
   virtual bool runs_trees() const { return false; }
-  /// Whether it looks at StepBatch::next.
+  /// Returns whether it looks at StepBatch::next.
   virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.
   virtual void check_audit_mode(AuditMode /*mode*/) const {}
@@ -158,20 +158,20 @@ class Executor {
   virtual void copy_window_block(int32_t /*from*/, int32_t /*to*/) {}
   /// Copies one slot's state in every layer; from -1: makes it the empty one.
   virtual void copy_state(int32_t /*from*/, int32_t /*to*/) {}
-  /// Rows of what a pass's tokens bring to the state, of which it can be made again without them;
-  /// 0: no pass keeps any.
+  /// Returns how many rows a pass keeps of what its tokens bring to the state, so that it can be
+  /// made again without them; 0 where no pass keeps any.
   virtual int64_t journal_rows() const { return 0; }
-  /// Takes so many rows of the last pass's journal into a state that has not taken them in: the
-  /// bits that the pass would have left there.
+  /// Takes so many rows of the last pass's journal into a state that has not taken them in, with
+  /// the bits that the pass would have left there.
   virtual void replay_state(int32_t /*slot*/, int64_t /*first_row*/, int64_t /*count*/) {}
   virtual const std::vector<PlanEntry>& plan() const = 0;
   /// Fills in what the executor knows: isa, threads, bytes, parameters, invariance.
   virtual void describe(ModelSummary& summary) const = 0;
   virtual const ops::Readback& readback() const = 0;
-  /// The threads that run its passes, for work between two of them; null where it has none.
+  /// Returns the threads that run its passes, for work between two of them; null where it has none.
   virtual WorkerPool* workers() { return nullptr; }
   virtual ExpertCacheStats expert_cache() const { return {}; }
-  /// Bytes a second at which its threads read its weights; none where it cannot tell.
+  /// Returns the bytes a second at which its threads read its weights, none where it cannot tell.
   virtual std::optional<double> measure_read_bandwidth(double /*seconds*/) { return std::nullopt; }
 
  private:
@@ -202,20 +202,20 @@ struct ExecutorInputs {
   int64_t num_window_blocks = 0;           // of layers within a window
   std::vector<bool> is_windowed = {};      // [layers]; empty: all layers have `num_blocks`
   int64_t table_stride = 0;                // to the second table of a sequence, that of these
-  // Of the CPU's fused kernels; outlive the executor. Null: it makes its own.
+  // The threads of the CPU's fused kernels, which outlive the executor. Null: it makes its own.
   EngineThreads* threads = nullptr;
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);
 std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs);
 
-/// cos and sin of every position, [max_context, rotary_width / 2] each, in the arithmetic of
-/// transformers: float32 frequencies (rounded to bfloat16 where the options say so) and angles.
-/// `kind`: of which layers. Left empty where the model has no such layers.
+/// Fills in cos and sin of every position, [max_context, rotary_width / 2] each, in the arithmetic
+/// of transformers: float32 frequencies (rounded to bfloat16 where the options say so) and angles.
+/// `kind` says of which layers. They are left empty where the model has no such layers.
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
                       std::vector<float>& cos, std::vector<float>& sin,
                       model::RopeKind kind = model::RopeKind::kOwn);
-/// Bytes of these tables, of all kinds.
+/// Returns the bytes of these tables, of all kinds.
 uint64_t rope_table_bytes(const ModelConfig& config, const EngineOptions& options);
 
 }  // namespace vitrine::engine

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that lower layers have seen, and their sequences do not hold: a guess whose first layers
-// have run. A step that brings these tokens goes on behind those layers.
+// Leads are guesses whose first layers have run. Lower layers have seen their tokens, which their
+// sequences do not hold. A step that brings these tokens goes on behind those layers.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "engine/run/layer_words.h"
+#include "engine/run/running_step.h"
 #include "kv/block_pool.h"
 #include "vitrine/step.h"
 
@@ -23,28 +24,32 @@ struct ExitRows {
   }
 };
 
-/// All of one exit. Their keys and values stand behind the positions of their sequences, in blocks
-/// that these hold: they are good until the next step. Not thread-safe.
+/// The leads of one exit. Their keys and values stand behind the positions of their sequences, in
+/// blocks that these hold, so that they are good until the next step. Not thread-safe.
 class ExitLeads {
  public:
-  /// Room for so many tokens in all.
+  /// Makes room for so many tokens in all.
   void reserve(size_t tokens, size_t hidden_size, size_t record_bytes);
   void clear() { entries_.clear(); }
-  /// Forgets all; those that follow have seen the layers before this one, which write these words.
+  /// Forgets all. Those that follow have seen the layers before this one, which write these words.
   void begin(int layer, const LayerWords& words);
-  /// Such tokens behind `past` positions of a sequence. Forgotten at once where there is no room.
+  /// Adds such tokens behind `past` positions of a sequence, or nothing where there is no room.
   void add(SequenceId sequence, int64_t past, std::span<const int32_t> tokens,
            const ExitRows& rows);
-  /// Whether each input of a step brings tokens that begin a lead, with words where these are
-  /// needed, in a sequence that is as it was: layer() and rows() are the step's then. Forgets all.
+  /// Returns whether each input of a step brings tokens that begin a lead, with words where these
+  /// are needed, in a sequence that is as it was. lead() and copy_words() serve that step then.
+  /// Forgets all.
   bool take(std::span<const StepInput> inputs, const kv::BlockPool& pool, bool needs_words);
-  int layer() const { return layer_; }
-  const ExitRows& rows() const { return taken_; }
+  /// Lets the step that was taken go on behind the layers that its lead has run.
+  void lead(RunningStep& step) const {
+    step.first_layer = layer_;
+    step.residual = taken_.residual.data();
+  }
   /// Writes the words of these layers to the records of the step's tokens.
   void copy_words(std::byte* records) const {
     layer_words_.copy(taken_.words.data(), records, taken_.words.size() / record_bytes_);
   }
-  /// Steps that went on so.
+  /// Returns how many steps went on behind a lead.
   int64_t num_taken() const { return num_taken_; }
 
  private:

@@ -201,7 +201,7 @@ class FusedExecutor final : public Executor {
     PhaseWork(const ops::Phase& phase, const ops::StepState& step, const NextWeights& next,
               core::CancelWatch* watch)
         : phase_(phase), step_(step), next_(next), watch_(watch) {}
-    // Of a step that is cancelled pieces are left out, and no phase follows.
+    // A step that is cancelled leaves pieces out, and no phase follows.
     void run_piece(int64_t piece) override {
       if (watch_ == nullptr || !watch_->is_cancelled()) phase_.run(step_, piece);
     }
@@ -326,7 +326,7 @@ class FusedExecutor final : public Executor {
                 bytes);
   }
 
-  // Of a layer.
+  // Returns the blocks of a layer.
   size_t blocks_of(const ExecutorInputs& inputs, size_t layer) const {
     return static_cast<size_t>(is_windowed(layer) ? inputs.num_window_blocks : inputs.num_blocks);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks that stand before a step is made, so that a device can choose under them.
+// Masks that are known before a step is made, so that a device can choose under them.
 #pragma once
 
 #include "vitrine/engine.h"
@@ -9,8 +9,8 @@ namespace vitrine::engine {
 /// A guide whose masks may hang on no choice of the step.
 class KnownMasks : public ChoiceGuide {
  public:
-  /// Whether they hang on none: they may be asked for before the step then, of every row in order,
-  /// and stay as they are until it is over. It is told of no choice.
+  /// Returns whether they hang on none. Then they may be asked for before the step, of every row in
+  /// order, and stay as they are until it is over, and the guide is told of no choice.
   virtual bool has_known_masks() const = 0;
 };
 

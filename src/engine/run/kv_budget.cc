@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kFurtherStates = kv::StateCheckpoints::kMost;
 
-// Of one position and kv head, key and value.
+// Returns the bytes of one position and kv head, key and value.
 int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
                        const ModelConfig& config, int64_t layer) {
   const int64_t key = config.layer_head_dim(layer);
@@ -49,7 +49,7 @@ uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& conf
 
 namespace {
 
-// Of one block in the layers that see all positions, and in those within a window.
+// Counts one block in the layers that see all positions, and in those within a window.
 struct BlockBytes {
   uint64_t full = 0, windowed = 0;
   uint64_t sum() const { return full + windowed; }
@@ -128,9 +128,9 @@ Kinds find_kinds(const EngineOptions& options, const ModelConfig& config, const 
   return kinds;
 }
 
-// Of what is left of kv_bytes beside states. Layers within a window have as many blocks as their
-// sequences need, the others the rest. Where these would have no more than that, or no layer sees
-// all positions and the pool holds them, every layer has the same and keeps them.
+// Divides what is left of kv_bytes beside states. Layers within a window have as many blocks as
+// their sequences need, the others the rest. Where these would have no more than that, or no layer
+// sees all positions and the pool holds them, every layer has the same and keeps them.
 KvBlocks divide(uint64_t budget, const Kinds& kinds) {
   const BlockBytes& bytes = kinds.bytes;
   const uint64_t alike = std::min(budget / bytes.sum(), kMostBlocks);
@@ -160,12 +160,35 @@ KvBlocks divide(uint64_t budget, const Kinds& kinds) {
   return found;
 }
 
-uint64_t bytes_beside_states(const EngineOptions& options, const ModelConfig& config) {
+// Returns what states leave of the model's own part of kv_bytes.
+uint64_t bytes_beside_states(uint64_t own, const EngineOptions& options,
+                             const ModelConfig& config) {
   const uint64_t states = state_bytes(options, config);
-  return options.kv_bytes > states ? options.kv_bytes - states : 0;
+  return own > states ? own - states : 0;
+}
+
+[[noreturn]] void refuse_parts(const EngineOptions& options, uint64_t own, uint64_t least) {
+  const uint64_t drafters = options.draft_kv_bytes.value_or(0);
+  throw Error(ErrorKind::kOutOfMemory,
+              "engine option 'kv_bytes' is " + std::to_string(own + drafters) + ", of which " +
+                  std::to_string(drafters) + " are drafters' ('draft_kv_bytes') and " +
+                  std::to_string(own) + " the model's; expected at least " + std::to_string(least) +
+                  " for the model, " + std::to_string(least + drafters) +
+                  " in all, or a smaller part of the drafters'");
 }
 
 }  // namespace
+
+uint64_t own_kv_bytes(const EngineOptions& options) {
+  const uint64_t drafters = options.draft_kv_bytes.value_or(0);
+  if (options.kv_bytes == 0 || options.kv_bytes > drafters) {
+    return options.kv_bytes == 0 ? 0 : options.kv_bytes - drafters;
+  }
+  throw Error(ErrorKind::kOutOfMemory,
+              "engine option 'kv_bytes' is " + std::to_string(options.kv_bytes) +
+                  ", and drafters' part of it ('draft_kv_bytes') is " + std::to_string(drafters) +
+                  ", which leaves the model none; expected more in all, or a smaller part");
+}
 
 uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config) {
   return block_bytes(options, config, {}).sum();
@@ -188,6 +211,10 @@ void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const 
   const Kinds kinds = find_kinds(options, config, graph);
   const BlockBytes& bytes = kinds.bytes;
   const uint64_t states = state_bytes(options, config);
+  if (options.kv_bytes > 0) {
+    options.kv_bytes = own_kv_bytes(options);
+    options.draft_kv_bytes = options.draft_kv_bytes.value_or(0);
+  }
   const auto require_address = [](bool reaches) {
     if (reaches) return;
     throw Error(ErrorKind::kOutOfMemory,
@@ -202,8 +229,12 @@ void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const 
         !__builtin_add_overflow(options.kv_bytes, windowed, &options.kv_bytes) &&
         !__builtin_add_overflow(options.kv_bytes, states, &options.kv_bytes));
   }
-  const KvBlocks blocks = divide(bytes_beside_states(options, config), kinds);
+  const KvBlocks blocks = divide(bytes_beside_states(options.kv_bytes, options, config), kinds);
   const uint64_t per_sequence = blocks_of_context(options);
+  const uint64_t drafters = options.draft_kv_bytes.value_or(0);
+  if (blocks.full + blocks.windowed == 0 && drafters > 0) {
+    refuse_parts(options, options.kv_bytes, states + bytes.sum());
+  }
   if (blocks.full + blocks.windowed == 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 "engine option 'kv_bytes' is " + std::to_string(options.kv_bytes) +
@@ -217,7 +248,8 @@ void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const 
       states + (blocks.windowed == 0
                     ? full * bytes.sum()
                     : full * bytes.full + static_cast<uint64_t>(blocks.windowed) * bytes.windowed);
-  require_address(options.kv_bytes <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  require_address(!__builtin_add_overflow(options.kv_bytes, drafters, &options.kv_bytes) &&
+                  options.kv_bytes <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
   if (full > 0 && full < per_sequence) {
     options.max_context = static_cast<int>(blocks.full) * options.kv_block_size;
   }
@@ -225,7 +257,8 @@ void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const 
 
 KvBlocks find_kv_blocks(const EngineOptions& options, const ModelConfig& config,
                         const ops::Graph& graph) {
-  return divide(bytes_beside_states(options, config), find_kinds(options, config, graph));
+  return divide(bytes_beside_states(own_kv_bytes(options), options, config),
+                find_kinds(options, config, graph));
 }
 
 kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config,

@@ -11,7 +11,7 @@
 
 namespace vitrine::engine {
 
-/// What EngineOptions::kv_codecs names for this model where it is empty.
+/// Returns what EngineOptions::kv_codecs names for this model where it is empty.
 std::string default_kv_codec(const Device& device, const Checkpoint& checkpoint);
 
 /// Names the codecs (one where all layers have the same) and the block length. The kernels and the
@@ -20,7 +20,8 @@ std::string default_kv_codec(const Device& device, const Checkpoint& checkpoint)
 void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint,
                        const ops::Graph& graph);
 
-/// Of resolved options: a layer's codec, and all their names as one ("i16", "f32,i16").
+/// Return a layer's codec by resolved options, and the names of all codecs as one ("i16",
+/// "f32,i16").
 const kv::KvCodec& kv_codec(const EngineOptions& options, int64_t layer);
 std::string kv_codec_name(const EngineOptions& options);
 

@@ -12,7 +12,7 @@ namespace vitrine::engine {
 
 class LayerWords {
  public:
-  /// None.
+  /// Names no words.
   LayerWords() = default;
   LayerWords(const ops::Graph& graph, const AuditLayout& layout, LayerRange layers);
   /// Copies them between records of so many tokens.

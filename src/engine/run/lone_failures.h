@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs of a step that fail alone: the step is made again without them, and the others have what
+// Takes inputs out that fail alone. The step is made again without them, and the others have what
 // they have without them. One token has one result whoever stands beside it.
 #pragma once
 
@@ -23,7 +23,7 @@ decltype(auto) blame(SequenceId& blamed, SequenceId sequence, Work&& work) {
   }
 }
 
-/// What failed in the last step. Not thread-safe.
+/// Keeps what failed in the last step. Not thread-safe.
 class LoneFailures {
  public:
   /// Makes a step. `run(inputs)` makes it whole, or throws and has changed nothing; `blamed()`
@@ -43,11 +43,11 @@ class LoneFailures {
   }
 
   std::span<const StepFailure> failures() const { return failures_; }
-  /// Which of the outputs of the run that succeeded an output of step() is; -1: of none.
+  /// Returns which output of the run that succeeded an output of step() is; -1 for one of none.
   std::ptrdiff_t run_output(size_t output) const {
     return is_whole_ ? static_cast<std::ptrdiff_t>(output) : run_outputs_[output];
   }
-  /// How many outputs step() gave, where it was not whole.
+  /// Returns how many outputs step() gave, where the run that succeeded gave `of_run`.
   size_t count(size_t of_run) const { return is_whole_ ? of_run : outputs_.size(); }
 
  private:
@@ -56,7 +56,8 @@ class LoneFailures {
       const std::function<std::span<const StepOutput>(std::span<const StepInput>)>& run,
       const std::function<SequenceId()>& blamed,
       const std::function<int64_t(SequenceId)>& length_of);
-  /// Makes left_ of `those` without the one that the current exception is of; false: it is of all.
+  /// Makes left_ of `those` without the one that the current exception is of. Returns false where
+  /// it is of all.
   bool take_out(std::span<const StepInput> all, std::span<const StepInput> those,
                 SequenceId sequence);
   bool has_failed(SequenceId sequence) const;

@@ -5,9 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <string>
 
-#include "engine/run/draft_trees.h"
+#include "engine/run/step_checks.h"
 
 namespace vitrine::engine {
 
@@ -15,12 +14,6 @@ namespace {
 
 bool is_allowed(std::span<const uint32_t> mask, size_t id) {
   return (mask[id / 32] >> (id % 32) & 1U) != 0;
-}
-
-[[noreturn]] void refuse_input(const StepInput& input, const std::string& what,
-                               const std::string& expected) {
-  throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
-                                               " brings " + what + "; expected " + expected);
 }
 
 /// Probability of the tokens that the mask rules out. Adds up the smaller side of it.
@@ -48,32 +41,6 @@ RowSampler::RowSampler(size_t vocab_size, size_t rows)
   greedy_.sample(std::vector<float>(vocab_size), {});  // its buffers are made now, not in a step
 }
 
-void RowSampler::check(const StepInput& input) const {
-  const size_t behind = input.tokens.size() - (input.next_token < 0 ? 1 : 0);
-  if (input.num_forced < 0 || static_cast<size_t>(input.num_forced) > behind) {
-    refuse_input(input, "num_forced " + std::to_string(input.num_forced),
-                 "0 to " + std::to_string(behind) + ", the tokens that are known behind its first");
-  }
-  if (input.guide != nullptr && !input.allowed_tokens.empty()) {
-    refuse_input(input, "a guide and a mask", "one of them");
-  }
-  check_mask(input, input.allowed_tokens);
-  check_draft_count(input);
-  if (input.num_drafts == 0) return;
-  if (input.rows == StepInput::Rows::kNone || input.next_token >= 0 || input.num_forced != 0 ||
-      !input.allowed_tokens.empty()) {
-    refuse_input(input, "drafts with rows kNone, next_token, num_forced or allowed_tokens",
-                 "rows that choose, and a guide for masks");
-  }
-}
-
-void RowSampler::check_mask(const StepInput& input, std::span<const uint32_t> mask) const {
-  const size_t words = (vocab_size_ + 31) / 32;
-  if (mask.empty() || mask.size() == words) return;
-  refuse_input(input, "a mask of " + std::to_string(mask.size()) + " words",
-               std::to_string(words) + " for " + std::to_string(vocab_size_) + " tokens");
-}
-
 void RowSampler::begin(size_t rows) { std::fill_n(masks_.begin(), rows, Mask()); }
 
 void RowSampler::find_mask(const StepInput& input, size_t row, int64_t position) {
@@ -83,7 +50,7 @@ void RowSampler::find_mask(const StepInput& input, size_t row, int64_t position)
   mask.bits = input.allowed_tokens;
   if (input.guide != nullptr) {
     mask.bits = input.guide->allowed_tokens(position, constraints_[row]);
-    check_mask(input, mask.bits);
+    check_mask(input, mask.bits, vocab_size_);
   }
   constraints_[row].allowed = 0;
   for (const uint32_t word : mask.bits) constraints_[row].allowed += std::popcount(word);

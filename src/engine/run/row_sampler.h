@@ -18,12 +18,12 @@ class RowSampler {
 
   /// Forgets the rows of the last step.
   void begin(size_t rows);
-  /// False where the output head's own choice stands.
+  /// Returns false where the output head's own choice stands.
   static bool is_needed(const StepInput& input) {
     return !input.allowed_tokens.empty() || input.guide != nullptr ||
            (input.sampler != nullptr && !input.sampler->is_device_greedy());
   }
-  /// What sample() would do, for a device. Throws what the pipeline throws.
+  /// Describes to a device what sample() would do. Throws what the pipeline throws.
   void describe(const StepInput& input, size_t row, const SampleContext& context,
                 DeviceSamplerSteps& steps);
   static bool has_device_form(const StepInput& input) {
@@ -31,30 +31,26 @@ class RowSampler {
     const bool knows_masks = guide != nullptr ? guide->has_known_masks() : input.guide == nullptr;
     return knows_masks && (input.sampler == nullptr || input.sampler->has_device_form());
   }
-  /// What the device found (kChoiceFacts) for a row that describe() described.
+  /// Takes what the device found (kChoiceFacts) for a row that describe() described.
   void take_facts(size_t row, const float* facts);
-  /// Throws kInvalidArgument for a mask of another size, more forced tokens than there are, and
-  /// drafts with what goes with none.
-  void check(const StepInput& input) const;
-  /// Finds the row's mask, the input's or its guide's, and counts what it allows; once a row, by
-  /// whoever comes first. Throws what a guide throws, and kInvalidArgument for a mask of another
+  /// Finds the row's mask, the input's or its guide's, and counts what it allows. Further calls for
+  /// the row do nothing. Throws what a guide throws, and kInvalidArgument for a mask of another
   /// size.
   void find_mask(const StepInput& input, size_t row, int64_t position);
-  /// Among the tokens that the row's mask allows. `logits`: [vocabulary].
+  /// Chooses among the tokens that the row's mask allows. `logits` is [vocabulary].
   int32_t sample(const StepInput& input, size_t row, const float* logits,
                  const SampleContext& context);
-  /// The decisions in the row's record; zeros where the token was given (`input` null). `logits`
-  /// may be null where there is no mask, and where the device chose.
+  /// Writes the decisions into the row's record, zeros where the token was given (`input` null).
+  /// `logits` may be null where there is no mask, and where the device chose.
   void record(const AuditLayout& layout, const StepInput* input, size_t row, const float* logits,
               std::byte* row_record);
-  /// The same of a row whose token was forced, after what the head knows of it.
+  /// Does the same for a row whose token was forced, behind what the head knows of it.
   void record_forced(const AuditLayout& layout, const StepInput& input, int32_t token,
                      std::byte* row_record) const;
-  /// Of a row that sample() chose.
+  /// Returns what a constraint did to a row that sample() chose.
   const ConstraintDecision& constraint(size_t row) const { return constraints_[row]; }
 
  private:
-  void check_mask(const StepInput& input, std::span<const uint32_t> mask) const;
   SamplerPipeline& sampler_of(const StepInput& input) {
     return input.sampler != nullptr ? *input.sampler : greedy_;
   }

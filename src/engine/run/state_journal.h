@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of an executor's journal hold what a pass's drafts bring to the states of sequences.
+// Says which rows of an executor's journal hold what a pass's drafts bring to sequences' states.
 #pragma once
 
 #include <algorithm>
@@ -17,28 +17,28 @@ class StateJournal {
     int64_t count = 0;
   };
 
-  /// Once. Adding allocates nothing.
+  /// Makes room for so many rows, once. Adding allocates nothing.
   void reserve(int64_t rows) {
     rows_ = rows;
     entries_.reserve(static_cast<size_t>(rows));
   }
-  /// Before a pass, which writes over the rows.
+  /// Forgets all, before a pass that writes over the rows.
   void clear() {
     entries_.clear();
     used_ = 0;
   }
-  /// The first row of so many; -1: there is no room.
+  /// Takes so many rows and returns the first one, -1 where there is no room.
   int32_t add(uint64_t sequence, int64_t begin, int64_t count) {
     if (count > rows_ - used_) return -1;
     entries_.push_back({sequence, begin, static_cast<int32_t>(used_), count});
     used_ += count;
     return entries_.back().row;
   }
-  /// What a sequence had is of no use any more.
+  /// Forgets what a sequence had, which is of no use any more.
   void forget(uint64_t sequence) {
     std::erase_if(entries_, [sequence](const Entry& entry) { return entry.sequence == sequence; });
   }
-  /// Null where the last pass kept none of the sequence.
+  /// Returns the sequence's rows, null where the last pass kept none.
   const Entry* find(uint64_t sequence) const {
     const auto found = std::ranges::find(entries_, sequence, &Entry::sequence);
     return found == entries_.end() ? nullptr : &*found;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long steps take, for their records: a read costs as little as it can, since it is on the hot
-// path.
+// Measures how long steps take, for their records. A read costs as little as it can, since it is on
+// the hot path.
 #pragma once
 
 #include <chrono>
@@ -13,10 +13,10 @@ namespace vitrine::engine {
 class StepClock {
  public:
   StepClock();
-  /// Before the first reading: measures the ticks since construction, 2 ms of them at least.
+  /// Measures the ticks since construction, 2 ms of them at least, before the first reading.
   void calibrate();
   void begin() { began_ = ticks(); }
-  /// Since begin(); 0 before calibrate(), which keeps a tick below 100 ns.
+  /// Returns the time since begin(), 0 before calibrate(), which keeps a tick below 100 ns.
   uint64_t nanoseconds() const {
     const uint64_t now = ticks();  // behind, where a machine was moved to another processor
     return now > began_ ? static_cast<uint64_t>(static_cast<double>(now - began_) * ns_per_tick_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of logits a step has, who says what follows each, and what comes next: worked out once
-// a step, and read by everyone who wants to know.
+// Works out, once a step, which rows of logits it has, who says what follows each, and what comes
+// next.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace vitrine::engine {
 struct StepRow {
   enum class Kind : uint8_t {
     kScored,  // what follows is known
-    kForced,  // the same, and a constraint left no alternative
+    kForced,  // what follows is known, and a constraint left no alternative
     kChosen,  // what follows is chosen
   };
   int32_t input = 0;     // of the step's inputs
@@ -26,7 +26,7 @@ struct StepRow {
   Kind kind = Kind::kScored;
 
   bool is_chosen() const { return kind == Kind::kChosen; }
-  /// The id whose logit the head records; -1: the best one's.
+  /// Returns the id whose logit the head records, -1 for the best one's.
   int32_t target() const { return is_chosen() ? -1 : next; }
 };
 
@@ -35,7 +35,7 @@ class StepRows {
  public:
   void reserve(size_t tokens, size_t rows, size_t inputs);
   void clear();
-  /// Those of the next input, whose sequence holds `past` tokens.
+  /// Adds the rows of the next input, whose sequence holds `past` tokens.
   void add(const StepInput& input, int64_t past);
 
   std::span<const StepRow> all() const { return rows_; }
@@ -44,15 +44,16 @@ class StepRows {
   std::span<const StepRow> of_input(size_t input) const {
     return std::span(rows_).subspan(first_[input], first_[input + 1] - first_[input]);
   }
-  /// The first row of an input, among all; of the input behind the last one their number.
+  /// Returns the first row of an input among all. For the input behind the last one it is their
+  /// number.
   size_t first_of(size_t input) const { return first_[input]; }
-  /// What the record says of each token of the step.
+  /// Returns what the record says of each token of the step.
   std::span<const AuditToken> audit_tokens() const { return audit_tokens_; }
-  /// Takes a row that nobody looked at out of what was written of the tokens: `tokens` holds a copy
+  /// Takes a row that nobody looked at out of what was written of the tokens. `tokens` holds a copy
   /// of audit_tokens(), of any alignment.
   void drop_row(size_t row, std::byte* tokens) const;
 
-  /// How many an input has, before its rows are made.
+  /// Returns how many rows an input has, before they are made.
   static size_t count(const StepInput& input) {
     if (input.rows == StepInput::Rows::kNone) return 0;
     if (input.rows == StepInput::Rows::kAll) return input.tokens.size();
@@ -65,14 +66,14 @@ class StepRows {
   std::vector<AuditToken> audit_tokens_;
 };
 
-/// Follows the choices of a step's rows in their order: an input's rows count until one of them
-/// chooses another token than a draft that stands there. Of a tree those count that are chosen, one
+/// Follows the choices of a step's rows in their order. An input's rows count until one of them
+/// chooses another token than a draft that stands there; in a tree those count that are chosen, one
 /// behind another.
 class AcceptedRows {
  public:
-  /// Whether the row counts. What it chooses is told before the next one is asked for.
+  /// Returns whether the row counts. What it chooses is told before the next one is asked for.
   bool has(const StepRow& row, const StepInput& input);
-  /// Returns which token of the step is the draft that was chosen; -1: none is.
+  /// Returns which token of the step is the draft that was chosen, -1 where none was.
   int32_t choose(const StepRow& row, const StepInput& input, int32_t token);
 
  private:

@@ -2,363 +2,261 @@
 #include "engine/run/step_runner.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "audit/pass_record.h"
-#include "engine/engine_options.h"
-#include "engine/model_checks.h"
-#include "engine/run/audit_layout.h"
-#include "engine/run/device_executor.h"
-#include "engine/run/draft_trees.h"
-#include "engine/run/features.h"
-#include "engine/run/forced_routes.h"
 #include "engine/run/lone_failures.h"
-#include "model/architecture.h"
-#include "model/draft_layer.h"
-#include "model/tensor_use.h"
 #include "ops/draft_input.h"
 
 namespace vitrine::engine {
 
 namespace {
 
-// Of the trees of a step; CUDA's kernels have a bit for each (RopeKv::branches).
+// The trees of a step have no more; CUDA's kernels have a bit for each (RopeKv::branches).
 constexpr size_t kMaxBranches = 255;
 
-// Of a draft layer `config` becomes that of a model of this layer alone.
-ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request, bool is_lenient,
-                       ModelConfig& config) {
-  if (request.is_draft_layer()) {
-    model::DraftLayer layer = model::build_draft_layer(checkpoint, config, request.draft_layer);
-    config = std::move(layer.config);
-    return std::move(layer.graph);
+// Appends each token's part of the input's routes.
+void append_routes(const StepInput& input, std::vector<std::span<const ForcedRoute>>& routes) {
+  size_t next = 0;
+  for (size_t token = 0; token < input.tokens.size(); ++token) {
+    const size_t first = next;
+    while (next < input.routes.size() && input.routes[next].token == static_cast<int32_t>(token)) {
+      ++next;
+    }
+    routes.push_back(input.routes.subspan(first, next - first));
   }
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
-  if (!is_lenient) require_no_surplus(checkpoint, config);
-  return graph;
 }
 
 }  // namespace
 
-StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
-                       const LoadRequest& request)
-    : checkpoint_(Checkpoint::open(path)),
-      config_(parse_model_config(checkpoint_)),
-      graph_(build_graph(checkpoint_, request, given.lenient_weights, config_)),
-      options_(
-          resolve_options(given, checkpoint_, limited_config(request, given, config_), graph_)),
-      layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
-                                request.record_rows, options_.expert_norms)),
-      kv_blocks_(find_kv_blocks(options_, config_, graph_)),
-      pool_(
-          request.is_load() ? pool_sizes(options_, config_, kv_blocks_) : no_pool(options_),
-          [this](int32_t from, int32_t to) { executor_->copy_block(from, to); },
-          [this](int32_t from, int32_t to) { executor_->copy_state(from, to); },
-          [this](int32_t from, int32_t to) { executor_->copy_window_block(from, to); }),
-      row_sampler_(static_cast<size_t>(config_.vocab_size),
-                   static_cast<size_t>(options_.max_logit_rows)),
-      next_step_(config_.vocab_size, options_.max_context),
-      trees_(pool_) {
-  using Reading = LoadRequest::Reading;
-  const bool is_fused_cpu =
-      options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
-  if (!options_.adapters.empty() || !options_.lora.empty()) {
-    adapters_.emplace(options_.adapters, options_.lora, graph_, is_fused_cpu);
-  }
-  if (!request.is_draft_layer()) {
-    tensor_use_ = model::find_tensor_use(checkpoint_, config_, graph_, options_.lenient_weights);
-    if (request.reading != Reading::kCheck) report_float_blocks(checkpoint_, options_.strict);
-  }
-  const bool knows_unread = is_fused_cpu && options_.expert_cache_bytes == 0;
-  const bool weights_read =
-      request.reading == Reading::kLoad || (request.reading == Reading::kDescribe && !knows_unread);
-  ExecutorInputs inputs{checkpoint_,
-                        config_,
-                        graph_,
-                        layout_,
-                        options_,
-                        kv_blocks_.full,
-                        adapters_ ? &*adapters_ : nullptr,
-                        weights_read,
-                        request.is_load()};
-  inputs.num_states = num_states(options_, config_);
-  inputs.num_window_blocks = kv_blocks_.windowed;
-  inputs.is_windowed = kv_blocks_.is_windowed;
-  inputs.table_stride = pool_.table_stride();
-  inputs.joint = request.joint;
-  if (!options_.taps.empty() || !options_.feature_layers.empty()) {
-    inputs.taps = &taps_.emplace(graph_, all_taps(graph_, options_));
-    features_.reserve(options_, config_.hidden_size);
-    taps_->reader = &features_;
-  }
-  threads_ = options_.shared_threads;
-  // Other paths have threads of their own, and an occupant as well.
-  if (threads_ == nullptr) {
-    threads_ = std::make_shared<EngineThreads>(is_fused_cpu ? options_.threads : 1);
-  }
-  inputs.threads = threads_.get();
-  executor_ = options_.kernels == KernelPath::kReference ? make_reference_executor(inputs)
-              : options_.device.kind == DeviceKind::kCpu ? make_fused_executor(inputs)
-                                                         : make_device_executor(inputs);
-  checkpoint_.check_unchanged();  // some of what was read might be of another model
-  summary_.path = path;
-  describe_model(config_, options_, summary_);
-  executor_->describe(summary_);
-  if (!request.is_load()) add_context(options_, config_, kv_blocks_, summary_);
-  if (request.is_load()) summary_.table_bytes += pool_.num_bytes();
-  const auto tokens = static_cast<size_t>(options_.max_step_tokens);
-  const auto rows = static_cast<size_t>(options_.max_logit_rows);
-  watch_.reserve(static_cast<size_t>(options_.max_sequences));
-  batch_.reserve(tokens, rows, static_cast<size_t>(options_.max_sequences) + tokens);
-  rows_.reserve(tokens, rows, tokens);
+StepRunner::StepRunner(LoadedModel& model)
+    : model_(model),
+      trees_(model.pool, step_),
+      recorder_(model.layout, model.options),
+      recomputer_(model, step_),
+      chooser_(model, step_, trees_, recorder_),
+      next_step_(model.config.vocab_size, model.options.max_context),
+      checks_(model, trees_) {
+  const auto rows = static_cast<size_t>(model.options.max_logit_rows);
+  step_.reserve(model.options);
   outputs_.reserve(rows);
-  journal_.reserve(executor_->journal_rows());
-  own_words_.resize(rows);
-  parts_.reserve(tokens);
-  if (executor_->runs_trees() && rows > 1) {
-    trees_.reserve(tokens, std::min(rows, kMaxBranches));
-    tree_record_ = std::make_unique_for_overwrite<std::byte[]>(largest_record(layout_, options_));
+  if (model.executor->runs_trees() && rows > 1) {
+    trees_.reserve(static_cast<size_t>(model.options.max_step_tokens),
+                   std::min(rows, kMaxBranches));
+    recorder_.reserve_trees();
   }
-  const bool is_device = options_.device.kind != DeviceKind::kCpu;
-  samples_on_device_ = options_.sample_on_device.value_or(is_device) &&
-                       (is_device || options_.kernels == KernelPath::kReference);
-  sampler_steps_.resize(samples_on_device_ ? rows : 0);
-  batch_.row_steps.reserve(sampler_steps_.size());
-  if (executor_->runs_ahead()) next_step_.reserve(rows);
-  layers_ = {0, graph_.num_layers};
-}
-
-void StepRunner::check(std::span<const StepInput> inputs) const {
-  for (const StepInput& input : inputs) require_level(pool_, input.sequence);
-  check_trees(inputs);
-  if (options_.hidden_states_only) require_no_choices(inputs);
-  check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
-}
-
-void StepRunner::prepare(std::span<const StepInput> inputs) {
-  batch_.clear();
-  rows_.clear();
-  trees_.clear();
-  batch_.audit_mode = records() || records_guess_ ? layout_.mode : AuditMode::kNone;
-  batch_.read_logits = options_.keep_logits;
-  batch_.read_hidden_states = options_.keep_hidden_state;
-  batch_.runs_head = !options_.hidden_states_only;
-  const int led_layer = std::exchange(led_layer_, 0);
-  batch_.first_layer = led_layer > 0 ? led_layer : layers_.first;
-  batch_.end_layer = layers_.end;
-  batch_.residual = led_layer > 0 ? leads_.rows().residual.data() : residual_;
-  batch_.reads_residual = layers_.end < graph_.num_layers || ops::takes_rows(graph_);
-  const bool forces_routes =
-      std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
-  for (const StepInput& input : inputs) {
-    const auto count = static_cast<int32_t>(input.tokens.size());
-    const kv::SequenceBlocks& blocks = pool_.get(input.sequence);
-    const int64_t past = past_of(input.sequence);
-    parts_.push_back({input.sequence, past, static_cast<int32_t>(batch_.token_ids.size()), count});
-    rows_.add(input, past);
-    if (forces_routes) append_by_token(input, batch_.forced_routes);
-    if (DraftTree::is_tree(input)) {
-      pool_.prepare(input.sequence, DraftTree(input).end_of_branch(0));
-      trees_.add(input, past, blocks.adapter, batch_);
-      continue;
-    }
-    if (layers_.first == 0) pool_.prepare(input.sequence, count);
-    batch_.spans.push_back(
-        {static_cast<int32_t>(batch_.token_ids.size()), count, past, blocks.blocks.data()});
-    if (pool_.has_states()) {  // undo() takes it back
-      const bool has_drafts = input.num_drafts > 0;
-      const bool is_forced = !input.routes.empty() || pool_.forced_end(input.sequence) > 0;
-      batch_.spans.back().state =
-          pool_.own_state(input.sequence, count, /*keeps=*/has_drafts || is_forced);
-      if (has_drafts) batch_.spans.back().journal = journal_.add(input.sequence, past, count);
-      pool_.set_state_length(input.sequence, past + count);
-    }
-    if (!input.routes.empty()) pool_.set_forced_end(input.sequence, past + count);
-    batch_.span_adapters.push_back(blocks.adapter);
-    for (int32_t i = 0; i < count; ++i) {
-      batch_.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
-      batch_.positions.push_back(static_cast<int32_t>(past) + i);
-      batch_.block_tables.push_back(blocks.blocks.data());
-    }
-  }
-  trees_.end(batch_);
-  prepare_rows(inputs);
-}
-
-std::span<const float> StepRunner::features(SequenceId sequence) const {
-  if (options_.feature_layers.empty()) return {};
-  const auto part = std::ranges::find(parts_, sequence, &InputPart::sequence);
-  if (part == parts_.end()) return {};
-  return features_.rows(part->first_token, part->num_tokens);
-}
-
-// The record's head, written before the pass; returns where the pass's words go.
-std::byte* StepRunner::reserve_record() {
-  const std::span<const AuditToken> tokens = rows_.audit_tokens();
-  const AuditPassHeader header =
-      audit::record_header(layout_, passes_, tokens.size(), rows_.size());
-  if (trees_.empty()) {
-    record_ = audit::begin_record(*sink_, header);
-  } else {  // what stays of it goes to the sink
-    record_ = tree_record_.get();
-    std::memcpy(record_, &header, sizeof(header));
-  }
-  clock_.begin();  // waiting for a slow sink is no work
-  std::memcpy(record_ + sizeof(header), tokens.data(), tokens.size_bytes());
-  return record_ + sizeof(header) + tokens.size_bytes();
-}
-
-// Of a row, but for its token.
-StepOutput StepRunner::output_of(size_t row) const {
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const auto hidden = static_cast<size_t>(config_.hidden_size);
-  StepOutput output;
-  output.sequence = input_of(rows_[row]).sequence;
-  output.position = rows_[row].position;
-  if (pass_.logits != nullptr) output.logits = {pass_.logits + row * vocab, vocab};
-  if (pass_.hidden_states != nullptr) {
-    output.hidden_state = {pass_.hidden_states + row * hidden, hidden};
-  }
-  return output;
-}
-
-void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
-                             ChoicePoint point) {
-  batch_.clear();
-  parts_.clear();
-  if (pool_.has_states()) journal_.clear();
-  for (const StepInput& input : inputs) {
-    blame(blamed_, input.sequence, [&] { catch_up(input.sequence); });
-  }
-  prepare(inputs);
-  if (joint != nullptr) {
-    batch_.joint = joint->count() > 0 ? joint : nullptr;
-    batch_.read_logits = joint->reads_logits;
-    batch_.read_hidden_states = joint->reads_hidden_states;
-  }
-  pass_ = {};
-  pass_.words = records()        ? reserve_record()
-                : records_guess_ ? guess_record_.data()
-                                 : reinterpret_cast<std::byte*>(own_words_.data());
-  if (layers_.first == 0) {
-    for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
-      const size_t drafts =                  // of a tree they come when they are chosen
-          DraftTree::is_tree(input) ? static_cast<size_t>(input.num_drafts) : 0;
-      pool_.append(input.sequence, input.tokens.data(),
-                   static_cast<int64_t>(input.tokens.size() - drafts));
-    }
-  }
-  describe_choices();
-  if (point == ChoicePoint::kBehindHead) batch_.choice_point = point;
-  const bool leads_on =
-      is_whole() && executor_->runs_ahead() && batch_.choice_point != ChoicePoint::kBehindHead;
-  batch_.next = leads_on ? next_step_.make(inputs, rows_, batch_, pool_, *executor_) : nullptr;
-  batch_.meanwhile = this;
-  executor_->run_to_choice(batch_, pass_);
-}
-
-void StepRunner::run_from_rows() {
-  executor_->run_from_choice(batch_, pass_);
-  if (meanwhile_error_) {
-    blamed_ = meanwhile_blamed_;
-    std::rethrow_exception(std::exchange(meanwhile_error_, nullptr));
-  }
-  if (records() && batch_.first_layer > layers_.first) {  // the layers before have run already
-    std::byte* const words = pass_.words + layout_.pass_words(rows_.size(), 0) * sizeof(int32_t);
-    leads_.copy_words(words);
-  }
-  if (batch_.joint == nullptr && !options_.hidden_states_only) {
-    choose();
-  } else {
-    collect_without_tokens();
-  }
-  settle_trees();
-  if (records() && record_ != nullptr) {
-    commit_record(*sink_, record_, clock_.nanoseconds(), blamed_);
-  }
-  ++passes_;
-}
-
-void StepRunner::collect_without_tokens() {
-  outputs_.clear();
-  for (size_t row = 0; row < rows_.size(); ++row) outputs_.push_back(output_of(row));
-}
-
-// Gives back what a pass that failed had taken, wherever it failed.
-void StepRunner::undo(std::span<const StepInput> inputs) {
-  trees_.clear();
-  for (size_t i = 0; layers_.first == 0 && i < inputs.size(); ++i) {  // else it took nothing
-    const SequenceId sequence = inputs[i].sequence;
-    pool_.truncate(sequence, i < parts_.size() ? parts_[i].past : pool_.get(sequence).length);
-  }
-  parts_.clear();
+  if (model.executor->runs_ahead()) next_step_.reserve(rows);
 }
 
 std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
                                              const DeviceJointStep* joint) {
-  blamed_ = 0;
-  check(inputs);
-  begin_watch(inputs);
+  step_.blamed = 0;
+  checks_.check(inputs);
+  step_.begin(inputs, whole(), model_.options.cancelled);
   if (joint != nullptr || !takes_leads()) leads_.clear();
-  led_layer_ = leads_.take(inputs, pool_, records()) ? leads_.layer() : 0;
+  if (leads_.take(inputs, model_.pool, recorder_.records())) leads_.lead(step_);
   try {
-    run_to_rows(inputs, joint, ChoicePoint::kBehindPass);
-    if (batch_.choice_point == ChoicePoint::kBehindHead) choose_behind_head();
+    run_to_rows(joint, ChoicePoint::kBehindPass);
     run_from_rows();
   } catch (...) {
-    undo(inputs);
+    undo();
     throw;
   }
-  settle(inputs);
+  recomputer_.settle(inputs);
   return outputs_;
 }
 
 std::span<const StepOutput> StepRunner::step_to_rows(std::span<const StepInput> inputs,
                                                      const DeviceJointStep* joint) {
-  blamed_ = 0;
-  check(inputs);
-  begin_watch(inputs);
+  step_.blamed = 0;
+  checks_.check(inputs);
+  step_.begin(inputs, whole(), model_.options.cancelled);
   leads_.clear();
   try {
-    run_to_rows(inputs, joint, ChoicePoint::kBehindHead);
+    run_to_rows(joint, ChoicePoint::kBehindHead);
   } catch (...) {
-    undo(inputs);
+    undo();
     throw;
   }
-  collect_without_tokens();
+  chooser_.leave_open(outputs_);
   return outputs_;
 }
 
 void StepRunner::step_from_rows(std::span<const int32_t> chosen,
                                 std::span<const int32_t> runners_up) {
-  batch_.chosen.assign(chosen.begin(), chosen.end());
-  batch_.runners_up.assign(runners_up.begin(), runners_up.end());
+  step_.batch.chosen.assign(chosen.begin(), chosen.end());
+  step_.batch.runners_up.assign(runners_up.begin(), runners_up.end());
   try {
     run_from_rows();
   } catch (...) {
-    undo(inputs_);
+    undo();
     throw;
   }
-  settle(inputs_);
+  recomputer_.settle(step_.inputs);
 }
 
-void StepRunner::set_audit_sink(AuditSink* sink) {
-  if (sink != nullptr && options_.hidden_states_only) {
-    throw Error(ErrorKind::kUnsupported,
-                "the engine was loaded for hidden states alone (engine option "
-                "'hidden_states_only'), whose steps are no passes that could be recorded; expected "
-                "no audit sink, or an engine without that option");
+std::span<const StepOutput> StepRunner::step_part(std::span<const StepInput> inputs,
+                                                  const StepPart& part) {
+  step_.blamed = 0;
+  checks_.check_layers(inputs, part.layers, part.residual, recorder_.records());
+  step_.begin(inputs, part, model_.options.cancelled);
+  kv::BlockPool& pool = model_.pool;
+  for (const StepInput& input : inputs) pool.hold_layers(input.sequence);
+  try {
+    run_to_rows(nullptr, ChoicePoint::kBehindPass);
+    run_from_rows();
+  } catch (...) {
+    undo();
+    throw;
   }
-  if (sink != nullptr) sink->open(layout_, largest_record(layout_, options_));
-  sink_ = sink;  // where it does not refuse
-  record_ = nullptr;
-  clock_.calibrate();
+  for (const RunningStep::Part& of : step_.parts) {
+    pool.set_layer_length(of.sequence, part.layers.first, part.layers.end, of.past + of.num_tokens);
+  }
+  recomputer_.settle(inputs);
+  return outputs_;
+}
+
+// `point` says whether somebody outside chooses behind the head.
+void StepRunner::run_to_rows(const DeviceJointStep* joint, ChoicePoint point) {
+  StepBatch& batch = step_.batch;
+  step_.parts.clear();
+  recomputer_.begin_pass();
+  for (const StepInput& input : step_.inputs) {
+    blame(step_.blamed, input.sequence, [&] { recomputer_.catch_up(input.sequence); });
+  }
+  make_batch(joint);
+  step_.pass = {};
+  step_.pass.words = recorder_.records()            ? recorder_.begin(step_.rows, !trees_.empty())
+                     : step_.guess_words != nullptr ? step_.guess_words
+                                                    : step_.own_words();
+  if (step_.begins_at_bottom()) append_tokens();
+  chooser_.describe();
+  const bool is_outside = point == ChoicePoint::kBehindHead;
+  if (is_outside) batch.choice_point = point;
+  const bool leads_on = step_.is_whole(model_.graph) && model_.executor->runs_ahead() &&
+                        batch.choice_point != ChoicePoint::kBehindHead;
+  batch.next = leads_on
+                   ? next_step_.make(step_.inputs, step_.rows, batch, model_.pool, *model_.executor)
+                   : nullptr;
+  model_.executor->run_to_choice(batch, step_.pass);
+  if (batch.choice_point == ChoicePoint::kBehindHead && !is_outside) chooser_.choose_behind_head();
+}
+
+void StepRunner::make_batch(const DeviceJointStep* joint) {
+  StepBatch& batch = step_.batch;
+  batch.clear();
+  step_.rows.clear();
+  trees_.clear();
+  const bool has_words = recorder_.records() || step_.guess_words != nullptr;
+  batch.audit_mode = has_words ? model_.layout.mode : AuditMode::kNone;
+  batch.runs_head = !model_.options.hidden_states_only;
+  batch.first_layer = step_.first_layer;
+  batch.end_layer = step_.layers.end;
+  batch.residual = step_.residual;
+  batch.reads_residual =
+      step_.layers.end < model_.graph.num_layers || ops::takes_rows(model_.graph);
+  const bool forces_routes = std::ranges::any_of(
+      step_.inputs, [](const StepInput& input) { return !input.routes.empty(); });
+  for (const StepInput& input : step_.inputs) {
+    if (forces_routes) append_routes(input, batch.forced_routes);
+    add(input);
+  }
+  trees_.end(batch);
+  chooser_.prepare(joint);
+}
+
+// An input becomes a span of the batch, or those of its tree.
+void StepRunner::add(const StepInput& input) {
+  kv::BlockPool& pool = model_.pool;
+  StepBatch& batch = step_.batch;
+  const auto count = static_cast<int32_t>(input.tokens.size());
+  const auto first_token = static_cast<int32_t>(batch.token_ids.size());
+  const int64_t past = pool.layer_length(input.sequence, step_.layers.first);
+  step_.parts.push_back({input.sequence, past, first_token, count});
+  step_.rows.add(input, past);
+  if (DraftTree::is_tree(input)) return trees_.add(input, past, batch);
+  if (step_.begins_at_bottom()) pool.prepare(input.sequence, count);
+  const kv::SequenceBlocks& blocks = pool.get(input.sequence);
+  BatchSpan& span =
+      batch.spans.emplace_back(BatchSpan{first_token, count, past, blocks.blocks.data()});
+  recomputer_.take_state(input, past, span);
+  if (!input.routes.empty()) pool.set_forced_end(input.sequence, past + count);
+  batch.span_adapters.push_back(blocks.adapter);
+  for (int32_t i = 0; i < count; ++i) {
+    batch.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
+    batch.positions.push_back(static_cast<int32_t>(past) + i);
+    batch.block_tables.push_back(blocks.blocks.data());
+  }
+}
+
+// Before the pass, so that a sampler in it sees them. Drafts of a tree come when they are chosen.
+void StepRunner::append_tokens() {
+  for (const StepInput& input : step_.inputs) {
+    const size_t later = DraftTree::is_tree(input) ? static_cast<size_t>(input.num_drafts) : 0;
+    model_.pool.append(input.sequence, input.tokens.data(),
+                       static_cast<int64_t>(input.tokens.size() - later));
+  }
+}
+
+void StepRunner::run_from_rows() {
+  model_.executor->run_from_choice(step_.batch, step_.pass);
+  if (recorder_.records() && step_.is_led()) {
+    leads_.copy_words(step_.pass.words +
+                      model_.layout.pass_words(step_.rows.size(), 0) * sizeof(int32_t));
+  }
+  chooser_.finish(outputs_);
+  if (!trees_.empty()) {
+    trees_.adopt();
+    recorder_.keep(trees_.kept_tokens(), step_.batch.row_tokens);
+    trees_.clear();
+  }
+  recorder_.end(step_.blamed);
+}
+
+// Gives back what a pass that failed had taken, wherever it failed.
+void StepRunner::undo() {
+  kv::BlockPool& pool = model_.pool;
+  trees_.clear();
+  if (step_.begins_at_bottom()) {  // else it took nothing
+    for (size_t i = 0; i < step_.inputs.size(); ++i) {
+      const SequenceId sequence = step_.inputs[i].sequence;
+      pool.truncate(sequence,
+                    i < step_.parts.size() ? step_.parts[i].past : pool.get(sequence).length);
+    }
+  }
+  step_.parts.clear();
+}
+
+void StepRunner::truncate(SequenceId sequence, int64_t length) {
+  model_.pool.truncate(sequence, length);
+  recomputer_.replay(sequence);
+}
+
+void StepRunner::keep(SequenceId sequence, int64_t count) {
+  model_.pool.keep(sequence, count);
+  recomputer_.replay(sequence);
+}
+
+void StepRunner::preempt(SequenceId sequence) {
+  model_.pool.give_up(sequence);
+  recomputer_.forget(sequence);
+  leads_.clear();
+}
+
+std::span<const float> StepRunner::features(SequenceId sequence) const {
+  if (model_.options.feature_layers.empty()) return {};
+  const auto part = std::ranges::find(step_.parts, sequence, &RunningStep::Part::sequence);
+  if (part == step_.parts.end()) return {};
+  return model_.features.rows(part->first_token, part->num_tokens);
 }
 
 void StepRunner::set_audit_mode(AuditMode mode) {
-  executor_->check_audit_mode(mode);
-  layout_.mode = mode;
+  model_.executor->check_audit_mode(mode);
+  model_.layout.mode = mode;
+}
+
+bool StepRunner::takes_leads() const {
+  if (model_.taps) return false;
+  const bool is_joined = model_.layout.mode == AuditMode::kDeferred && runs_fused(model_.options);
+  return !recorder_.records() || (is_joined && !model_.options.attribution);
 }
 
 }  // namespace vitrine::engine

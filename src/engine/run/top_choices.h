@@ -16,7 +16,7 @@ namespace vitrine::engine {
 /// The last stage of a pipeline that has no other. Not thread-safe.
 class TopChoices final : public SamplerStage {
  public:
-  /// `vocab_size`: no id from there on is chosen.
+  /// No id from `vocab_size` on is chosen.
   explicit TopChoices(int32_t vocab_size) : vocab_size_(vocab_size) {}
   std::string_view name() const override { return "top_choices"; }
   uint32_t stage_id() const override { return kFirstHostStageId; }
@@ -36,8 +36,8 @@ class TopChoices final : public SamplerStage {
     best_.log_sum_exp = static_cast<float>(double{max} + std::log(sum));
     if (best_.count > 0) candidates.selected = best_.top_ids[0];
   }
-  /// Of the row that was sampled last: the best ids, of equals the lower ones first, their logits,
-  /// and the log of all exponentials' sum.
+  /// Returns what the row has that was sampled last: the best ids, lower ones first among equals,
+  /// their logits, and the log of all exponentials' sum.
   const kernels::HeadStats& best() const { return best_; }
 
  private:

@@ -26,7 +26,7 @@ class WorkerPool final : public core::PieceThreads {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Pieces that threads share at a time. More of them are run one such part after the other.
+  /// Threads share so many pieces at a time. More of them are run one such part after the other.
   static constexpr int64_t kMostShared = int64_t{1} << 23;
 
   void run(PieceWork& work, int64_t pieces) override;
