@@ -129,7 +129,7 @@ std::vector<int> layers_read_by(const std::string& kind, const std::string& mode
         "--speculate mtp: the layer guesses for one model, and a federation has several; expected "
         "ngram, suffix, draft=MODEL or auto");
   }
-  return {static_cast<int>(vitrine::parse_model_config(open_model(model)).num_layers)};
+  return {static_cast<int>(vitrine::read_model_facts(open_model(model)).num_layers)};
 }
 
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,
@@ -144,7 +144,7 @@ std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitri
   const std::string path = draft_model_of(kind);
   if (path.empty()) return vitrine::make_drafter(kind);
   const vitrine::EngineOptions& target = model.options();
-  const int64_t limit = vitrine::parse_model_config(open_model(path)).max_position_embeddings;
+  const int64_t limit = vitrine::read_model_facts(open_model(path)).max_position_embeddings;
   vitrine::ModelOptions options;
   options.engine.device = target.device;
   options.engine.kernels = target.kernels;

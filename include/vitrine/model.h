@@ -131,7 +131,7 @@ class VITRINE_API Model final : public Stepper {
 /// Thread-safe, as the next one.
 VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint);
 /// Throws kBadFile besides where it has more ids than the model's embedding has rows.
-VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config);
+VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelFacts& facts);
 /// A tokenizer's ids as constraints see them: `vocab_size` of them (ModelSummary::vocab_size, rows
 /// that the model's head has beyond the tokenizer's ids among them, which are never allowed), each
 /// with the bytes that it adds. Special tokens add none: an answer cannot spell one, and only

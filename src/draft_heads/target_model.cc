@@ -11,8 +11,7 @@ namespace vitrine::draft_heads {
 TargetModel open_target(const std::string& path) {
   Checkpoint checkpoint = Checkpoint::open(path);
   const ModelConfig config = parse_model_config(checkpoint);
-  const ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  const ops::Graph graph = model::build_graph(checkpoint, config);
   TargetModel target{std::move(checkpoint), config, {}, {}, {}, 0};
   const auto embed = std::ranges::find(graph.nodes, "embed", &ops::OpNode::type);
   target.embedding = embed->as<ops::EmbedParameters>().table;

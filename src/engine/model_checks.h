@@ -4,9 +4,9 @@
 
 #include <span>
 
+#include "checkpoint/model_config.h"
 #include "engine/run/row_sampler.h"
 #include "kv/block_pool.h"
-#include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {

@@ -2,7 +2,6 @@
 #include "model/draft_layer.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <utility>
 
@@ -18,9 +17,10 @@ namespace {
 using ops::OpNode;
 using ops::ValueId;
 
-constexpr std::array kFamilies = {"deepseek_v3", "glm4_moe",         "glm4_moe_lite",
-                                  "kimi_k2",     "qwen3_5",          "qwen3_5_text",
-                                  "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"};
+DraftLayers draft_layers_of(const ModelConfig& config) {
+  const Architecture* architecture = lookup_architecture(config.model_type);
+  return architecture == nullptr ? DraftLayers::kNone : architecture->drafts;
+}
 
 bool adds_one_to_norms(const ModelConfig& config) {
   return !config.linear_layers.empty() && config.linear_layout == LinearLayout::kPublished;
@@ -108,10 +108,6 @@ class LayerRenamer {
   std::string from_, to_;
 };
 
-bool is_drafting_family(const ModelConfig& config) {
-  return std::ranges::find(kFamilies, config.model_type) != kFamilies.end();
-}
-
 bool has_tensors(const Checkpoint& checkpoint, const ModelConfig& config, const DraftNames& names) {
   if (has_matrix(checkpoint, names.joined)) return true;
   return config.num_draft_layers > 0 && checkpoint.find(names.token_norm) != nullptr;
@@ -119,9 +115,12 @@ bool has_tensors(const Checkpoint& checkpoint, const ModelConfig& config, const 
 
 void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,
                          const DraftNames& names) {
-  if (!is_drafting_family(config)) {
+  if (draft_layers_of(config) == DraftLayers::kNone) {
     std::string known;
-    for (const char* family : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family);
+    for (const std::string& name : architecture_names()) {
+      if (lookup_architecture(name)->drafts == DraftLayers::kNone) continue;
+      known += (known.empty() ? "" : ", ") + name;
+    }
     throw Error(ErrorKind::kUnsupported,
                 checkpoint.config_name() + ": field 'model_type' is '" + config.model_type +
                     "', of which no layer that drafts (MTP) is known; expected one of " + known);
@@ -137,7 +136,9 @@ void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config
 
 }  // namespace
 
-bool feeds_normed_rows(const ModelConfig& config) { return config.model_type.starts_with("qwen"); }
+bool feeds_normed_rows(const ModelConfig& config) {
+  return draft_layers_of(config) == DraftLayers::kQwen;
+}
 
 std::string final_norm_of(const ModelConfig& config) {
   const std::string name = "model.norm.weight";
@@ -145,12 +146,13 @@ std::string final_norm_of(const ModelConfig& config) {
 }
 
 int num_draft_layers(const ModelConfig& config) {
-  if (config.model_type.starts_with("qwen")) return 1;
+  if (draft_layers_of(config) == DraftLayers::kQwen) return 1;
   return std::max(1, static_cast<int>(config.num_draft_layers));
 }
 
 bool has_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {
-  return is_drafting_family(config) && has_tensors(checkpoint, config, names_of(config, index));
+  return draft_layers_of(config) != DraftLayers::kNone &&
+         has_tensors(checkpoint, config, names_of(config, index));
 }
 
 DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {
@@ -162,7 +164,7 @@ DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& co
   const auto layers = static_cast<size_t>(whole.num_layers);
   if (!whole.linear_layers.empty()) whole.linear_layers.resize(layers, false);
   if (!whole.windows.empty()) whole.windows.resize(layers, 0);
-  ops::Graph all = find_architecture(config.model_type, checkpoint.config_name()).build(whole);
+  ops::Graph all = build_graph(checkpoint, whole);
 
   DraftLayer result{config, {}};
   ModelConfig& own = result.config;

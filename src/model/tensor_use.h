@@ -5,8 +5,8 @@
 
 #include <string_view>
 
+#include "checkpoint/model_config.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 #include "vitrine/tensor_use.h"
 
 namespace vitrine::model {

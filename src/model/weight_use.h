@@ -8,8 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "checkpoint/model_config.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 
 namespace vitrine::model {
 

@@ -76,14 +76,14 @@ class CheckpointWeights : public ops::PackedWeights {
   void replace(const std::string& module, const Checkpoint& from);
   void replace(const std::string& module, std::span<const float> values);
 
-  /// Of the matrices that stand in the file, the largest strip (ops/products.h); 0: there are none.
+  /// Returns the largest strip (ops/products.h) of matrices that stay in the file; 0: none does.
   size_t strip_bytes() const;
   /// Throws kIo where a file is not as it was opened.
   void check_files() const { checkpoint_.check_unchanged(); }
-  /// What is wrong with a mapped matrix that a product refused.
+  /// Makes the error of a mapped matrix that a product refused.
   Error bad_number_error(const kernels::Weight& matrix) const;
 
-  /// Where the matrices lie.
+  /// Returns where the matrices lie.
   std::vector<std::span<const std::byte>> memory() const;
   uint64_t num_bytes() const { return num_bytes_ + experts_.num_bytes(); }
   uint64_t num_mapped_bytes() const { return num_mapped_bytes_; }

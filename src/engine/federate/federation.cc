@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "checkpoint/model_config.h"
 #include "core/json_text.h"
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
@@ -14,7 +15,6 @@
 #include "engine/run/kv_choice.h"
 #include "engine/run/worker_pool.h"
 #include "federation/spec_limits.h"
-#include "vitrine/checkpoint.h"
 
 namespace vitrine {
 

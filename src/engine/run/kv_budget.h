@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/model_config.h"
 #include "kv/block_pool.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {
