@@ -3,29 +3,34 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
-#include "checkpoint/model_config.h"
 #include "kv/block_pool.h"
 #include "ops/graph.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {
 
-/// Bytes of one block of all layers, keys and values. The options name codecs and block length.
-uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config);
+/// Bytes of a block of one layer.
+struct BlockPlanes {
+  uint64_t keys = 0, values = 0;
+  uint64_t sum() const { return keys + values; }
+};
 
-/// Those of one layer alone; kNoAddress where it has more bytes than that.
-uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer);
-inline constexpr uint64_t kNoAddress = std::numeric_limits<uint64_t>::max();
+/// Returns the bytes of one block of a layer; none where the layer reads others' keys and values,
+/// or keeps a state. The options name codecs and block length. Throws kOutOfMemory where a plane
+/// has more bytes than an address reaches.
+BlockPlanes layer_block_bytes(const EngineOptions& options, const ops::Graph& graph, int layer);
+
+/// Returns the bytes of one block of all layers. Throws as layer_block_bytes() does.
+uint64_t kv_block_bytes(const EngineOptions& options, const ops::Graph& graph);
 
 /// Slots for states of sequences: EngineOptions::max_states, or one for each that may live, and as
 /// many and two for earlier states; 0 where the model keeps none.
-int64_t num_states(const EngineOptions& options, const ModelConfig& config);
+int64_t num_states(const EngineOptions& options, const ops::Graph& graph);
 /// Bytes of all of them, in all layers.
-uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config);
+uint64_t state_bytes(const EngineOptions& options, const ops::Graph& graph);
 
 /// How many blocks layers have.
 struct KvBlocks {
@@ -38,23 +43,22 @@ struct KvBlocks {
 /// Turns kv_bytes into what states and its whole blocks take (0: each of max_sequences can reach
 /// max_context), and lowers max_context to what they hold. Throws kInvalidArgument for less than
 /// one block, kOutOfMemory for more than an address reaches.
-void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const ops::Graph& graph);
+void resolve_kv_budget(EngineOptions& options, const ops::Graph& graph);
 
 /// The blocks of a resolved budget, and a pool of them.
-KvBlocks find_kv_blocks(const EngineOptions& options, const ModelConfig& config,
-                        const ops::Graph& graph);
-kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config,
+KvBlocks find_kv_blocks(const EngineOptions& options, const ops::Graph& graph);
+kv::PoolSizes pool_sizes(const EngineOptions& options, const ops::Graph& graph,
                          const KvBlocks& blocks);
 
 /// A pool that nobody will use.
 kv::PoolSizes no_pool(const EngineOptions& options);
 /// Adds to a summary what a context takes that an executor did not make.
-void add_context(const EngineOptions& options, const ModelConfig& config, const KvBlocks& blocks,
+void add_context(const EngineOptions& options, const ops::Graph& graph, const KvBlocks& blocks,
                  ModelSummary& summary);
 
 /// The budget of several models whose sequences grow together, as many positions for each: by
 /// model; 0 stays 0. Throws kInvalidArgument where it is less than a block of each.
 std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
-                                     std::span<const ModelConfig> configs);
+                                     std::span<const ops::Graph> graphs);
 
 }  // namespace vitrine::engine

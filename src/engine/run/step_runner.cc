@@ -33,8 +33,7 @@ ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
     config = std::move(layer.config);
     return std::move(layer.graph);
   }
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  ops::Graph graph = model::build_graph(checkpoint, config);
   if (!is_lenient) require_no_surplus(checkpoint, config);
   return graph;
 }
@@ -50,9 +49,9 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
           resolve_options(given, checkpoint_, limited_config(request, given, config_), graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows, options_.expert_norms)),
-      kv_blocks_(find_kv_blocks(options_, config_, graph_)),
+      kv_blocks_(find_kv_blocks(options_, graph_)),
       pool_(
-          request.is_load() ? pool_sizes(options_, config_, kv_blocks_) : no_pool(options_),
+          request.is_load() ? pool_sizes(options_, graph_, kv_blocks_) : no_pool(options_),
           [this](int32_t from, int32_t to) { executor_->copy_block(from, to); },
           [this](int32_t from, int32_t to) { executor_->copy_state(from, to); },
           [this](int32_t from, int32_t to) { executor_->copy_window_block(from, to); }),
@@ -82,7 +81,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         adapters_ ? &*adapters_ : nullptr,
                         weights_read,
                         request.is_load()};
-  inputs.num_states = num_states(options_, config_);
+  inputs.num_states = num_states(options_, graph_);
   inputs.num_window_blocks = kv_blocks_.windowed;
   inputs.is_windowed = kv_blocks_.is_windowed;
   inputs.table_stride = pool_.table_stride();
@@ -105,7 +104,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   summary_.path = path;
   describe_model(config_, options_, summary_);
   executor_->describe(summary_);
-  if (!request.is_load()) add_context(options_, config_, kv_blocks_, summary_);
+  if (!request.is_load()) add_context(options_, graph_, kv_blocks_, summary_);
   if (request.is_load()) summary_.table_bytes += pool_.num_bytes();
   const auto tokens = static_cast<size_t>(options_.max_step_tokens);
   const auto rows = static_cast<size_t>(options_.max_logit_rows);
