@@ -90,7 +90,7 @@ class Gemma4Builder {
   void add_post_norm(const std::string& weight, Part part, bool is_last = false,
                      std::array<std::string, 2> inner = {}, ValueId second = -1) {
     ops::PostNormParameters post;
-    post.part = part;
+    post.term = part;
     post.weight = name(weight);
     post.eps = config_.rms_norm_eps;
     if (is_last) post.scalar = name("layer_scalar");

@@ -15,14 +15,8 @@ namespace vitrine::ops {
 struct PlanContext;
 
 inline constexpr const char* kAttributionProbe = "attribution_probe";
-/// Of a token, in post_norm_mean_squares: of what is added, then of two branches.
+/// Mean squares of a token in post_norm_mean_squares: of what is added, then of two branches.
 inline constexpr int64_t kPostNormMeanSquares = 3;
-
-/// A norm that experts' outputs pass before they reach the residual stream.
-struct PassedNorm {
-  std::string weight;
-  int32_t mean_square = 0;  // which of post_norm_mean_squares it divides by
-};
 
 /// Keeps what an op added to the residual stream: the stream behind it or, of experts, their own
 /// vectors.

@@ -242,7 +242,7 @@ class FusedExecutor final : public Executor {
     const size_t end = first_after_head_ - (batch.runs_head ? 0 : 1);
     if (is_last || step_.rows > 0) run_ops(layer_begins_.back(), end, batch);
   }
-  const ops::RowBuffer& residual() { return scratch_->value(graph_.nodes[graph_.heads[0].final_norm].inputs[0]); }
+  const ops::RowBuffer& residual() { return scratch_->value(graph_.stream()); }
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
     for (size_t i = first; i < end; ++i) {

@@ -9,7 +9,6 @@
 #include "engine/engine_options.h"
 #include "engine/run/kv_choice.h"
 #include "kv/state_pool.h"
-#include "ops/decoder_ops.h"
 
 namespace vitrine::engine {
 
@@ -90,10 +89,10 @@ std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Grap
   constexpr int64_t kUnread = -1;
   std::vector<int64_t> windows(static_cast<size_t>(graph.num_layers), kUnread);
   for (const ops::OpNode& node : graph.nodes) {
-    const auto* attention = node.find<ops::AttentionParameters>();
-    if (attention == nullptr) continue;
+    const auto reads = node.parameters->kv_reads();
+    if (!reads) continue;
     int64_t& window = windows[static_cast<size_t>(graph.kv_shape(node.layer).source)];
-    if (window != 0) window = attention->window == 0 ? 0 : std::max(window, attention->window);
+    if (window != 0) window = reads->window == 0 ? 0 : std::max(window, reads->window);
   }
   for (int64_t& window : windows) window = std::max<int64_t>(window, 0);
   if (std::ranges::none_of(windows, [](int64_t window) { return window > 0; })) return {};
