@@ -56,8 +56,8 @@ struct TensorInfo {
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
   /// Strides of a part of a fused tensor whose elements lie scattered (gpt_oss): element c of row r
   /// lies `row_stride` * r + `col_stride` * c bytes behind file_offset. In a block format c counts
-  /// blocks, whose scales lie apart, one byte each, scale_row_stride bytes to a row. 0: rows lie one
-  /// after the other.
+  /// blocks, whose scales lie apart, one byte each, scale_row_stride bytes to a row. 0: rows lie
+  /// one after the other.
   uint64_t row_stride = 0, col_stride = 0;  ///< see row_stride
   int scale_file_index = 0;                 ///< where scales lie apart
   uint64_t scale_offset = 0;                ///< as file_offset
@@ -201,8 +201,8 @@ class VITRINE_API Checkpoint {
   /// What read_f32 throws for a tensor of another dtype, without reading it.
   void require_floats(const TensorInfo& info) const;
 
-  /// Returns true where config.json has a `quantization_config` (its format was checked by `open`). A GGUF
-  /// file has none, whatever its blocks.
+  /// Returns true where config.json has a `quantization_config` (its format was checked by `open`).
+  /// A GGUF file has none, whatever its blocks.
   bool is_quantized() const;
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
