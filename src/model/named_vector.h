@@ -19,7 +19,7 @@ std::string minus_exp(const std::string& tensor);
 /// Returns the tensor behind such a name, or the name itself.
 std::string stored_name(const std::string& name);
 
-/// A vector of the checkpoint: [length], a matrix of one such row, or [channels, 1, taps] of a
+/// A vector of a checkpoint: [length], a matrix of one such row, or [channels, 1, taps] of a
 /// convolution of each channel by itself, row after row.
 struct NamedVector {
   const TensorInfo* info = nullptr;

@@ -12,19 +12,19 @@
 
 namespace vitrine::model {
 
-/// The tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate and up
-/// projection run in one kernel, so each has one only where the other has.
+/// Returns the tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate
+/// and up projection run in one kernel, so each has such a tensor only where the other has.
 const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module);
 
-/// Rows of floats, of blocks or of quantized numbers that are read, and packed where they are no
-/// floats, any of them alone.
+/// A matrix whose rows are floats, blocks or quantized numbers. Rows are read one by one or all,
+/// and packed where they are no floats.
 struct StoredMatrix {
-  const TensorInfo* info = nullptr;           // the checkpoint's; of quantized numbers theirs
+  const TensorInfo* info = nullptr;           // the checkpoint's tensor of the (quantized) numbers
   std::optional<QuantizedTensors> quantized;  // where `quantization_config` says what they mean
   kernels::Weight weight;                     // its pointers are null until place()
   kernels::WeightBytes bytes;
   int64_t stored_row_bytes = 0;
-  int64_t first_row = 0;  // of the file's, which is row 0 here
+  int64_t first_row = 0;  // row of the file that is row 0 here
   std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
 
   /// Returns each part's bytes, up to a whole cache line.

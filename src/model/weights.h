@@ -24,7 +24,8 @@ class WeightMemory {
   WeightMemory(const WeightMemory&) = delete;
   WeightMemory& operator=(const WeightMemory&) = delete;
   ~WeightMemory();
-  /// Zeroed, 64-byte aligned, valid as long as this. Throws kOutOfMemory naming what it is for.
+  /// Returns zeroed memory, 64-byte aligned, valid as long as this. Throws kOutOfMemory naming
+  /// `what`.
   std::byte* allocate(size_t size, const std::string& what);
 
  private:
@@ -40,10 +41,10 @@ class WeightMemory {
 class CheckpointWeights : public ops::PackedWeights {
  public:
   /// With `read` false the tensors' presence, types and shapes are checked, and what they would
-  /// take is counted: a plan can be made and not run. (Of mapped ones what stands beside the map is
-  /// read.) With an `expert_cache_bytes` above 0 routed experts are read when a step needs them,
-  /// into so much memory. With `mapped` matrices stay in the file, which is mapped, but for those
-  /// whose rows it has in another order.
+  /// take is counted: a plan can be made and not run. (What stands beside a mapped matrix is read.)
+  /// With an `expert_cache_bytes` above 0 routed experts are read when a step needs them, into so
+  /// much memory. With `mapped` the file is mapped and matrices stay in it, but for those whose
+  /// rows it has in another order.
   CheckpointWeights(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint, bool read,
                     uint64_t expert_cache_bytes = 0, bool mapped = false)
       : kernel_(kernel),
