@@ -282,7 +282,7 @@ int replay(const Run& run, const AuditArguments& arguments, const std::string& p
       rerun(run, *engine, arguments.force_routes && other.empty(), can_choose ? &choices : nullptr);
   std::optional<vitrine::Tokenizer> tokenizer;
   if (other.empty() && !run.text.empty()) {
-    tokenizer = open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+    tokenizer = open_tokenizer(checkpoint, vitrine::read_model_facts(checkpoint));
   }
   const ReplayComparison comparison = compare(run, again, tokenizer ? &*tokenizer : nullptr);
   json.update(comparison_json(run, comparison));

@@ -163,10 +163,10 @@ nlohmann::ordered_json bench_audit_report(const BenchAuditArguments& arguments,
 int run_bench_audit(const BenchAuditArguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
   if (!arguments.out.empty()) require_output_folder("--out", arguments.out);
-  vitrine::ModelConfig config;
+  vitrine::ModelFacts config;
   {
     const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-    config = vitrine::parse_model_config(checkpoint);
+    config = vitrine::read_model_facts(checkpoint);
   }
   const int64_t wanted =
       kPrefixTokens + std::max({arguments.tokens, arguments.slice_tokens, kTextTokens}) + 1;

@@ -283,7 +283,7 @@ int run_bench_generate(const BenchGenerateArguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
   const int64_t context = int64_t{arguments.depth} + std::max(arguments.prompt, arguments.tokens);
   {
-    const vitrine::ModelConfig config = vitrine::parse_model_config(open_model(arguments.model));
+    const vitrine::ModelFacts config = vitrine::read_model_facts(open_model(arguments.model));
     if (context > config.max_position_embeddings) {
       refuse(
           fmt::format("bench generate asks for {} positions and the context of {} holds {}; "

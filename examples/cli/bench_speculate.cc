@@ -184,7 +184,7 @@ void make_kept(std::vector<DraftCandidate>& candidates, vitrine::Engine& engine,
     if (path.empty()) continue;
     const vitrine::Checkpoint checkpoint = open_model(path);
     candidate.overlap = vitrine::compare_vocabularies(
-        vitrine::open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint)), tokenizer);
+        vitrine::open_tokenizer(checkpoint, vitrine::read_model_facts(checkpoint)), tokenizer);
   }
 }
 
@@ -205,7 +205,7 @@ int run_bench_speculate(const BenchSpeculateArguments& arguments) {
   options.max_context = 256;
   options.max_sequences = 1;
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::ModelFacts config = vitrine::read_model_facts(checkpoint);
   const vitrine::Tokenizer tokenizer = vitrine::open_tokenizer(checkpoint, config);
   if (!arguments.cost) {
     prompts = encode_prompts(arguments, checkpoint, tokenizer, end_ids);

@@ -241,7 +241,7 @@ int run_bench_tests(const BenchTests& tests, const DeviceOptions& device) {
   for (const BenchTest& test : list) {
     context = std::max(context, int64_t{test.depth} + test.tokens());
   }
-  const vitrine::ModelConfig config = vitrine::parse_model_config(open_model(tests.model));
+  const vitrine::ModelFacts config = vitrine::read_model_facts(open_model(tests.model));
   if (context > config.max_position_embeddings) {
     refuse(
         fmt::format("bench generate asks for {} positions and the context of {} holds {}; "

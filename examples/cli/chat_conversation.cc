@@ -34,7 +34,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
     : arguments_(arguments),
       output_(output),
       checkpoint_(open_model(arguments.model)),
-      config_(vitrine::parse_model_config(checkpoint_)),
+      config_(vitrine::read_model_facts(checkpoint_)),
       tokenizer_(open_tokenizer(checkpoint_, config_)),
       chat_(open_chat_template(checkpoint_, arguments.chat_prompt)) {
   arguments.sampling.take_defaults(checkpoint_);

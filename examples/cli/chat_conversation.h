@@ -87,7 +87,7 @@ class Conversation {
   ChatArguments& arguments_;
   ChatOutput& output_;
   vitrine::Checkpoint checkpoint_;
-  vitrine::ModelConfig config_;
+  vitrine::ModelFacts config_;
   vitrine::Tokenizer tokenizer_;
   vitrine::ChatTemplate chat_;
   FileHashes hashes_;  // once they were needed

@@ -129,7 +129,7 @@ CLI::Option* add_model(CLI::App& command, std::string& model, const char* help) 
   return command.add_option("model,-m,--model", model, help)->required();
 }
 
-int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model,
+int64_t context_limit(int asked, const vitrine::ModelFacts& config, const std::string& model,
                       int64_t most_by_default) {
   const int64_t limit = config.max_position_embeddings;
   if (asked <= limit) return asked > 0 ? asked : std::min(limit, most_by_default);

@@ -70,7 +70,7 @@ CLI::Option* add_model(CLI::App& command, std::string& model,
 /// How many positions a sequence may have: what was asked for, or where nothing was (0) the model's
 /// own limit, then at most `most_by_default`. Throws kInvalidArgument where more than the model's
 /// limit is asked for.
-int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model,
+int64_t context_limit(int asked, const vitrine::ModelFacts& config, const std::string& model,
                       int64_t most_by_default = std::numeric_limits<int64_t>::max());
 
 /// A model folder's or GGUF file's checkpoint (open_tokenizer of vitrine/model.h has its

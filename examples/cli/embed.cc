@@ -107,7 +107,7 @@ int run_embed(const EmbedArguments& arguments) {
   std::vector<NamedText> texts = read_lines_of_text(arguments);
   {
     const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-    const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+    const vitrine::ModelFacts config = vitrine::read_model_facts(checkpoint);
     const vitrine::Tokenizer tokenizer = vitrine::open_tokenizer(checkpoint, config);
     encode_for_embedding(
         arguments, tokenizer,

@@ -174,7 +174,7 @@ int inspect_federation(const std::string& path, const DeviceOptions& device, boo
 std::vector<int64_t> depths_of(const vitrine::FederationSpec& spec) {
   std::vector<int64_t> depths;
   for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
-    depths.push_back(vitrine::parse_model_config(open_model(specialist.model)).num_layers);
+    depths.push_back(vitrine::read_model_facts(open_model(specialist.model)).num_layers);
   }
   return depths;
 }
@@ -233,12 +233,12 @@ ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::Fed
                        int window) {
   const std::string& first = spec.specialists[0].model;
   const vitrine::Checkpoint checkpoint = open_model(first);
-  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::ModelFacts config = vitrine::read_model_facts(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
     const bool is_first = specialist.model == first;  // adapters share it
     const int64_t limit =
-        (is_first ? config : vitrine::parse_model_config(open_model(specialist.model)))
+        (is_first ? config : vitrine::read_model_facts(open_model(specialist.model)))
             .max_position_embeddings;
     if (window <= limit) continue;
     refuse(fmt::format("--window {}: {} holds {} positions; expected at most that", window,

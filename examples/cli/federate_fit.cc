@@ -122,7 +122,7 @@ void fit_on_shares(const FitArguments& arguments, bool wants_gate, Fit& fit) {
   const vitrine::CombinerSpec of_the_file = fit.spec.combiner;
   fit.spec.combiner = before;
   if (wants_gate) {
-    const auto config = vitrine::parse_model_config(open_model(fit.spec.specialists[0].model));
+    const auto config = vitrine::read_model_facts(open_model(fit.spec.specialists[0].model));
     fit.spec.combiner = gate_from(before, config.hidden_size);
     const bool has_gate =
         of_the_file.kind == Kind::kGate && of_the_file.hidden_size == config.hidden_size;

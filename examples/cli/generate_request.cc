@@ -176,7 +176,7 @@ GenerateRequest::GenerateRequest(GenerateArguments& arguments, vitrine::EngineOp
     : spec(std::move(given_spec)),
       model(model_of(spec, arguments.model)),
       checkpoint(open_model(model)),
-      config(vitrine::parse_model_config(checkpoint)),
+      config(vitrine::read_model_facts(checkpoint)),
       tokenizer(vitrine::open_tokenizer(checkpoint, config)),
       engine(std::move(options)) {
   arguments.sampling.take_defaults(checkpoint);

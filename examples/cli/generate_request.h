@@ -70,7 +70,7 @@ class GenerateRequest {
   const std::optional<vitrine::FederationSpec> spec;
   const std::string model;  ///< of a federation its first specialist's
   const vitrine::Checkpoint checkpoint;
-  const vitrine::ModelConfig config;
+  const vitrine::ModelFacts config;
   const vitrine::Tokenizer tokenizer;
   std::vector<PreparedPrompt> prompts;         ///< one, but where is_batch
   bool is_batch = false;                       ///< a line of JSON for each prompt

@@ -113,8 +113,7 @@ std::string need_text(const vitrine::ModelPlan& made) {
 }
 
 std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
-                       const vitrine::ModelConfig& config, const vitrine::ModelPlan& made,
-                       const std::optional<MemoryNeed>& need) {
+                       const vitrine::ModelPlan& made, const std::optional<MemoryNeed>& need) {
   const vitrine::ModelSummary& model = made.summary;
   std::string text;
   const auto line = [&text](const char* name, const std::string& value) {
@@ -125,18 +124,18 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   line("layers", fmt::format("{}", model.num_layers));
   line("hidden size", fmt::format("{}", model.hidden_size));
   line("attention",
-       config.is_latent()
+       model.latent_size > 0
            ? fmt::format("{} query heads of {} over one latent key of {}",
-                         model.num_attention_heads, model.head_dim, config.stored_key_width())
+                         model.num_attention_heads, model.head_dim, model.latent_size)
            : fmt::format("{} query heads over {} key-value heads of {}", model.num_attention_heads,
                          model.num_key_value_heads, model.head_dim));
   line("experts", model.num_experts == 0
                       ? std::string("none: a dense model")
                       : fmt::format("{} of width {}, {} used per token{}", model.num_experts,
-                                    config.moe_intermediate_size, model.num_experts_per_token,
-                                    config.shared_expert_intermediate_size > 0
+                                    model.moe_intermediate_size, model.num_experts_per_token,
+                                    model.shared_expert_intermediate_size > 0
                                         ? fmt::format(", and a shared one of width {}",
-                                                      config.shared_expert_intermediate_size)
+                                                      model.shared_expert_intermediate_size)
                                         : ""));
   line("vocabulary", fmt::format("{}", model.vocab_size));
   line("context", made.options.max_context > model.max_position_embeddings
@@ -199,7 +198,6 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
 
 nlohmann::ordered_json json_object(const InspectArguments& arguments,
                                    const vitrine::Checkpoint& checkpoint,
-                                   const vitrine::ModelConfig& config,
                                    const vitrine::ModelPlan& made,
                                    const std::optional<MemoryNeed>& need) {
   const vitrine::ModelSummary& model = made.summary;
@@ -213,8 +211,8 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["head_dim"] = model.head_dim;
   json["num_experts"] = model.num_experts;
   json["num_experts_per_token"] = model.num_experts_per_token;
-  json["moe_intermediate_size"] = config.moe_intermediate_size;
-  json["shared_expert_intermediate_size"] = config.shared_expert_intermediate_size;
+  json["moe_intermediate_size"] = model.moe_intermediate_size;
+  json["shared_expert_intermediate_size"] = model.shared_expert_intermediate_size;
   json["vocab_size"] = model.vocab_size;
   json["max_position_embeddings"] = model.max_position_embeddings;
   json["eos_token_ids"] = model.eos_token_ids;
@@ -288,7 +286,7 @@ int run_inspect(const InspectArguments& arguments) {
     return inspect_federation(arguments.model, arguments.device, arguments.json);
   }
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::ModelFacts config = vitrine::read_model_facts(checkpoint);
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.lenient_weights = true;  // what has no use is counted
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -300,9 +298,9 @@ int run_inspect(const InspectArguments& arguments) {
   const vitrine::ModelPlan made = vitrine::Engine::describe(arguments.model, options);
   const std::optional<MemoryNeed> need = find_need(checkpoint, options, made);
   if (arguments.json) {
-    write_json(json_object(arguments, checkpoint, config, made, need));
+    write_json(json_object(arguments, checkpoint, made, need));
   } else {
-    write_out(plain_text(arguments, checkpoint, config, made, need));
+    write_out(plain_text(arguments, checkpoint, made, need));
   }
   return 0;
 }

@@ -97,7 +97,7 @@ std::string shift_note(const std::vector<vitrine::ContextShift>& shifts) {
 
 int LengthOptions::token_limit() const { return is_endless() ? kMaxLength : max_new_tokens; }
 
-int64_t LengthOptions::context_limit(const vitrine::ModelConfig& config, const std::string& model,
+int64_t LengthOptions::context_limit(const vitrine::ModelFacts& config, const std::string& model,
                                      int64_t most_by_default) const {
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   return cli::context_limit(context.value_or(0), config, model,

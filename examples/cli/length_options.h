@@ -39,7 +39,7 @@ struct LengthOptions {
   int token_limit() const;
   /// How many positions a sequence may have; where nothing was asked for, at most
   /// `most_by_default`. Throws kInvalidArgument where more than the model's limit is asked for.
-  int64_t context_limit(const vitrine::ModelConfig& config, const std::string& model,
+  int64_t context_limit(const vitrine::ModelFacts& config, const std::string& model,
                         int64_t most_by_default) const;
 };
 

@@ -54,7 +54,7 @@ vitrine::EngineOptions evaluation_options(int64_t window, bool is_lenient) {
 Evaluation prepare_evaluation(const QuantizeArguments& arguments,
                               const vitrine::Checkpoint& checkpoint) {
   const std::string text = read_text_file(arguments.text, kQuantizeMaxTextBytes);
-  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::ModelFacts config = vitrine::read_model_facts(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   Evaluation evaluation;
   evaluation.ids = tokenizer.encode(text, true, &interrupt_flag());
@@ -206,7 +206,7 @@ int run_quantize(const QuantizeArguments& arguments) {
   }
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   if (!checkpoint.tokenizer_json().empty()) {
-    open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+    open_tokenizer(checkpoint, vitrine::read_model_facts(checkpoint));
   }
   // Nobody could load what came of another.
   vitrine::Engine::check(arguments.model, arguments.lenient_weights);

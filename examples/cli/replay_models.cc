@@ -158,7 +158,7 @@ std::string logged_federation(const vitrine::LogHeader& log) {
 std::unique_ptr<vitrine::Engine> load_replayed(const Run& run, const std::string& path,
                                                const AuditArguments& arguments,
                                                bool is_other_model) {
-  const vitrine::ModelConfig config = vitrine::parse_model_config(open_model(path));
+  const vitrine::ModelFacts config = vitrine::read_model_facts(open_model(path));
   const vitrine::EngineOptions options =
       replay_options(run, arguments, {config.num_layers}, is_other_model);
   return load_as_logged(run, options, [&] { return vitrine::Engine::load(path, options); });

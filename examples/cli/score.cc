@@ -26,7 +26,7 @@ int run_score(const ScoreArguments& arguments) {
   std::vector<int32_t> ids;
   {
     const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-    const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+    const vitrine::ModelFacts config = vitrine::read_model_facts(checkpoint);
     limit = config.max_position_embeddings;
     ids = read_ids(arguments.tokens, config.vocab_size);
   }

@@ -137,7 +137,7 @@ std::vector<int> layers_read_by(const std::string& kind, const std::string& mode
         "--speculate mtp: the layer guesses for one model, and a federation has several; expected "
         "ngram, suffix, draft=MODEL or auto");
   }
-  return {static_cast<int>(vitrine::parse_model_config(open_model(model)).num_layers)};
+  return {static_cast<int>(vitrine::read_model_facts(open_model(model)).num_layers)};
 }
 
 std::unique_ptr<vitrine::Drafter> make_drafter_of(const std::string& kind, vitrine::Stepper& model,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The room `checkpoint`: Hugging Face model folders, read and written; GGUF files, read; the
-// normalised model config.
+// The room `checkpoint`: Hugging Face model folders, read and written; GGUF files, read; what their
+// config says of a model.
 //
 // Nothing here trusts a file: every length, offset and shape is checked (overflow too) before it is
 // used. Errors are vitrine::Error with one line that names the file, the field, what was found and
@@ -110,7 +110,7 @@ struct QuantizedTensors {
 /// A Hugging Face model folder or a GGUF file, open for reading.
 ///
 ///     Checkpoint checkpoint = Checkpoint::open("models/fractalmoe-30m");
-///     ModelConfig config = parse_model_config(checkpoint);
+///     ModelFacts facts = read_model_facts(checkpoint);
 ///     std::vector<float> norm = checkpoint.read_f32("model.norm.weight");
 ///
 /// Immutable after `open`; any number of threads may read at once (positional reads; only map()
@@ -135,7 +135,7 @@ class VITRINE_API Checkpoint {
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  /// The folder or file, as given to `open`.
+  /// Returns the folder or file, as given to `open`.
   const std::string& path() const;
   /// Returns true for a GGUF file, false for a folder.
   bool is_gguf() const;
@@ -252,195 +252,21 @@ class VITRINE_API MappedFileGuard {
   MappedFileGuard& operator=(const MappedFileGuard&) = delete;
 };
 
-/// How rotary frequencies differ from theta^(-2i/head_dim), as transformers computes each kind.
-struct RopeScaling {
-  /// What is done to the frequencies.
-  enum class Kind : uint8_t {
-    kNone,
-    kLinear,    ///< all divided by `factor`
-    kYarn,      ///< divided by `factor`, but for fast ones; a ramp between
-    kLlama3,    ///< divided by `factor`, but for short waves; a ramp between
-    kDivisors,  ///< each divided by its own of `divisors`
-  };
-  Kind kind = Kind::kNone;                       ///< what is done
-  double factor = 1.0;                           ///< how many times longer the context becomes
-  int64_t original_max_position_embeddings = 0;  ///< kYarn, kLlama3
-  double beta_fast = 32.0;        ///< kYarn: turns over the original context, where the ramp begins
-  double beta_slow = 1.0;         ///< kYarn: turns over it, where the ramp ends
-  bool truncate = true;           ///< kYarn: the ramp's ends are whole numbers
-  double low_freq_factor = 1.0;   ///< kLlama3: the ramp's end among long waves
-  double high_freq_factor = 4;    ///< kLlama3: the ramp's end among short waves
-  std::vector<double> divisors;   ///< kDivisors: head_dim / 2
-  double attention_factor = 1.0;  ///< cosine and sine are multiplied with it
-  double mscale_all_dim = 0.0;    ///< kYarn: of latent attention's scale; 0: that stays as it is
-
-  /// Returns what the scale of latent attention is multiplied with.
-  VITRINE_API double latent_scale() const;
+/// What a checkpoint's config says that a host may need before it loads the model. ModelSummary has
+/// the rest.
+struct ModelFacts {
+  std::string model_type;               ///< "qwen3_moe"; no judgement whether it can run
+  int64_t vocab_size = 0;               ///< ids that the embedding has
+  int64_t hidden_size = 0;              ///< width of the residual stream
+  int64_t num_layers = 0;               ///< decoder blocks
+  int64_t max_position_embeddings = 0;  ///< positions that the model was made for
+  std::vector<int64_t> eos_token_ids;   ///< ascending; config.json and generation_config.json
 };
 
-/// How a checkpoint holds the weights of a model with Gated DeltaNet.
-enum class LinearLayout : uint8_t {
-  kPublished,  ///< as transformers writes them
-  /// As GGUF files have them: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
-  /// (`linear_attn.A`). In qwen3_next what makes queries, keys and values stands apart from what
-  /// makes gates. In qwen3_5 value head h reads key head h % linear_key_heads; in all others it
-  /// reads h / (value heads of a key).
-  kConverted,
-  kConvertedWhole,  ///< as kConverted, but one matrix makes queries, keys, values and gates (older
-                    ///< files of qwen3_next)
-};
-
-/// A model's config.json in one spelling. Every number is range-checked.
-struct ModelConfig {
-  std::string model_type;                  ///< "qwen3_moe", …: not judged here
-  std::vector<std::string> architectures;  ///< `architectures`, may be empty
-  int64_t vocab_size = 0;                  ///< ids that the embedding has
-  int64_t hidden_size = 0;                 ///< of the residual stream
-  int64_t num_layers = 0;                  ///< decoder blocks
-  int64_t num_heads = 0;                   ///< of queries
-  int64_t num_kv_heads = 0;                ///< divides num_heads
-  int64_t head_dim = 0;                    ///< even; hidden_size / num_heads where absent
-  int64_t max_position_embeddings = 0;     ///< positions that the model was made for
-  double rms_norm_eps = 1e-6;              ///< of every norm
-  double rope_theta = 10000.0;             ///< base of the rotary frequencies
-  RopeScaling rope_scaling;                ///< how these differ for long contexts
-  bool tie_word_embeddings = false;        ///< the output head is the embedding
-  DType dtype = DType::kF32;               ///< `dtype` / `torch_dtype`
-
-  bool attention_bias = false;         ///< `attention_bias`: q, k, v and o have biases
-  std::optional<bool> qkv_bias;        ///< `qkv_bias` where given: q, k and v only
-  std::optional<bool> query_key_norm;  ///< `use_qk_norm` where given
-  bool rope_interleave = true;         ///< of latent attention: rotates neighbours; else halves
-  std::optional<double> clip_qkv;      ///< olmoe: clamp q, k and v to ±clip_qkv
-  /// By layer: how many positions a token sees, its own the last; 0: all. Empty: all in all layers.
-  std::vector<int64_t> windows;
-  int64_t rotary_dim = 0;  ///< first elements of a head that are rotated; 0: all
-  /// By layer: whether its heads are rotated. Empty: all are.
-  std::vector<bool> rotates;
-
-  /// Latent attention (MLA): elements of a position's latent, from which the keys and values of all
-  /// heads are made; 0: there is none. Then num_kv_heads is 1, head_dim is what a query head has
-  /// before its rotated part and with it, and rotary_dim is that part.
-  int64_t kv_lora_rank = 0;
-  int64_t q_lora_rank = 0;       ///< of a token's latent, from which its queries are made; 0: none
-  int64_t qk_nope_head_dim = 0;  ///< elements of a query head that are not rotated
-  int64_t v_head_dim = 0;        ///< of a head's value
-
-  /// By layer, whether it keeps a state of a sequence in place of keys and values: Gated DeltaNet
-  /// (qwen3_next, qwen3_5), or a short convolution (lfm2_moe). Empty: none does.
-  std::vector<bool> linear_layers;
-  /// Taps of the linear layers where these are convolutions; 0: they are Gated DeltaNet.
-  int64_t convolution_taps = 0;
-  int64_t linear_key_heads = 0;    ///< of a Gated DeltaNet layer; divides linear_value_heads
-  int64_t linear_value_heads = 0;  ///< each with a state of its own
-  int64_t linear_key_dim = 0;      ///< elements of a query and of a key
-  int64_t linear_value_dim = 0;    ///< elements of a value
-  int64_t linear_taps = 0;         ///< of the convolution over positions, its own the last
-  bool convolution_bias = false;   ///< short convolutions have biases, and so have their matrices
-  LinearLayout linear_layout = LinearLayout::kPublished;  ///< of the file
-
-  /// gemma4: by layer whether it slides; layers that do not have heads, key-value heads and rotary
-  /// frequencies of their own. Empty: all layers are of one kind.
-  std::vector<bool> slides;
-  int64_t global_head_dim = 0;    ///< of a layer that does not slide; 0: head_dim
-  int64_t global_kv_heads = 0;    ///< of a layer that does not slide; 0: num_kv_heads
-  double sliding_rope_theta = 0;  ///< of layers that slide; the others have rope_theta
-  /// The share of the frequencies of layers that do not slide; the frequencies behind are 0.
-  double global_rotary_share = 1.0;
-  int64_t num_kv_shared_layers = 0;  ///< last layers, which read the keys and values of others
-  /// The last num_kv_shared_layers layers have dense blocks twice as wide.
-  bool double_wide_mlp = false;
-  bool values_from_keys = false;     ///< of layers that do not slide: a value is what k_proj gives
-  int64_t per_layer_input_size = 0;  ///< of a token's vector for each layer; 0: there are none
-  int64_t per_layer_vocab_size = 0;  ///< rows of these vectors' table
-  double final_logit_softcapping = 0;  ///< logits become cap * tanh(logit / cap); 0: they do not
-
-  double swiglu_limit = 0;  ///< gpt_oss: the clamp of gate and up
-  double swiglu_alpha = 0;  ///< gpt_oss: the sigmoid's factor
-
-  int64_t intermediate_size = 0;                ///< of a dense feed-forward block
-  int64_t num_experts = 0;                      ///< 0: a dense model
-  int64_t num_experts_per_token = 0;            ///< top-k
-  int64_t moe_intermediate_size = 0;            ///< of one expert; `intermediate_size` where absent
-  int64_t shared_expert_intermediate_size = 0;  ///< 0: no shared expert
-  std::optional<bool> norm_topk_prob;    ///< where given: divide the top-k weights by their sum
-  bool corrects_scores = true;           ///< lfm2_moe: `use_expert_bias`
-  int64_t decoder_sparse_step = 1;       ///< layer l is sparse only if (l + 1) % step == 0
-  std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
-
-  int64_t router_groups = 1;           ///< `n_group`: groups of experts
-  int64_t router_chosen_groups = 1;    ///< `topk_group`: groups among whose experts the choice is
-  double routed_scaling_factor = 1.0;  ///< of the chosen experts' weights
-  int64_t num_draft_layers = 0;        ///< layers behind the others in the files, which are not run
-  double embedding_multiplier = 1.0;   ///< granite: embedding times this
-  std::optional<double> attention_multiplier;  ///< granite: the scale of attention
-  double residual_multiplier = 1.0;            ///< granite: block output times this
-  double logits_scaling = 1.0;                 ///< granite: logits divided by this
-
-  std::optional<int64_t> bos_token_id;  ///< begins a text, where the model has one
-  std::vector<int64_t> eos_token_ids;   ///< ascending union of config.json, generation_config.json
-
-  /// Returns true where layer `layer` (from 0) is one that does not slide, of a model in which
-  /// these have heads of their own.
-  bool is_global_layer(int64_t layer) const {
-    return !slides.empty() && !slides[static_cast<size_t>(layer)];
-  }
-  /// Elements of a head of layer `layer`.
-  int64_t layer_head_dim(int64_t layer) const {
-    return is_global_layer(layer) && global_head_dim > 0 ? global_head_dim : stored_key_width();
-  }
-  /// Key-value heads of layer `layer`.
-  int64_t layer_kv_heads(int64_t layer) const {
-    return is_global_layer(layer) && global_kv_heads > 0 ? global_kv_heads : num_kv_heads;
-  }
-  /// The layer whose keys and values layer `layer` reads: itself, or the last one of its kind that
-  /// has its own.
-  int64_t kv_source(int64_t layer) const {
-    int64_t source = layer;
-    for (const int64_t end = num_layers - num_kv_shared_layers; source >= 0; --source) {
-      if (source == layer && layer < end) break;
-      if (source < end && is_global_layer(source) == is_global_layer(layer)) break;
-    }
-    return source;
-  }
-  /// Returns true for latent attention.
-  bool is_latent() const { return kv_lora_rank > 0; }
-  /// Elements of a stored key of one kv head.
-  int64_t stored_key_width() const { return is_latent() ? kv_lora_rank + rotary_dim : head_dim; }
-  /// Elements of a value that is stored beside its key: none where it is the key's beginning.
-  int64_t stored_value_width() const { return is_latent() ? 0 : head_dim; }
-  /// Returns true where layer `layer` (from 0) keeps a state in place of keys and values.
-  bool is_linear_layer(int64_t layer) const {
-    return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
-  }
-  /// Returns true where these layers are short convolutions.
-  bool has_convolutions() const { return convolution_taps > 0; }
-  /// Elements that such a layer's convolution goes over: queries, keys and values of all heads.
-  int64_t linear_channels() const {
-    return 2 * linear_key_heads * linear_key_dim + linear_value_heads * linear_value_dim;
-  }
-  /// Elements of a head that are rotated.
-  int64_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
-  /// Returns true where layer `layer` (from 0) has experts in place of a dense feed-forward block.
-  bool is_sparse_layer(int64_t layer) const {
-    if (num_experts <= 0 || (layer + 1) % decoder_sparse_step != 0) return false;
-    for (int64_t dense : mlp_only_layers) {
-      if (dense == layer) return false;
-    }
-    return true;
-  }
-};
-
-/// Normalises config.json and generation_config.json, in older and transformers-5 spelling.
-/// Throws kBadFile for a field that is missing, of the wrong type or out of range, kUnsupported for
-/// a valid one that Vitrine can't run (another activation, an unknown RoPE scaling).
-VITRINE_API ModelConfig parse_model_config(const Checkpoint& checkpoint);
-/// Normalises the files' texts; the names stand for the files in messages. `generation_config_json`
-/// may be empty.
-VITRINE_API ModelConfig parse_model_config(std::string_view config_json,
-                                           const std::string& config_name,
-                                           std::string_view generation_config_json = {},
-                                           const std::string& generation_config_name = {});
+/// Reads the facts of an open checkpoint. Throws kBadFile for a field of its config that is
+/// missing, of the wrong type or out of range, kUnsupported for a valid one that Vitrine can't run.
+/// Thread-safe.
+VITRINE_API ModelFacts read_model_facts(const Checkpoint& checkpoint);
 
 /// Writes one safetensors file: declare all tensors, then write their bytes in any order.
 ///

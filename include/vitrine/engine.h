@@ -167,32 +167,35 @@ struct PlanEntry {
 
 /// Facts about a loaded model.
 struct ModelSummary {
-  std::string path;                    ///< as it was given
-  std::string architecture;            ///< "qwen3_moe"
-  std::string device;                  ///< "cpu", "cuda:0"
-  std::string kernels;                 ///< "fused", "reference"
-  std::string isa;                     ///< the instruction set: "avx512"
-  int num_layers = 0;                  ///< decoder blocks
-  int hidden_size = 0;                 ///< of the residual stream
-  int vocab_size = 0;                  ///< ids that the embedding has
-  int max_position_embeddings = 0;     ///< positions that the model was made for
-  int num_attention_heads = 0;         ///< of queries
-  int num_key_value_heads = 0;         ///< of keys and values
-  int head_dim = 0;                    ///< of one head
-  int num_experts = 0;                 ///< of a sparse layer; 0: a dense model
-  int num_experts_per_token = 0;       ///< experts that a token goes through in a sparse layer
-  std::vector<int32_t> eos_token_ids;  ///< as the checkpoint names them
-  int64_t num_parameters = 0;          ///< of all tensors
-  uint64_t weight_bytes = 0;           ///< packed weights in memory
-  uint64_t mapped_bytes = 0;           ///< weights that stay in the mapped file
-  uint64_t kv_bytes = 0;               ///< KV pool
-  std::string kv_codec;                ///< EngineOptions::kv_codecs, whoever chose it: "i16"
-  uint64_t arena_bytes = 0;            ///< intermediates of the plan
-  uint64_t table_bytes = 0;            ///< what stands for each position: angles, block tables and
-                                       ///< tokens, as large as they get
-  uint64_t bytes_per_token = 0;        ///< weight bytes read for one decoded token
-  bool invariant = false;              ///< "one token, one result" holds
-  int threads = 1;                     ///< threads that steps use
+  std::string path;                 ///< as it was given
+  std::string architecture;         ///< "qwen3_moe"
+  std::string device;               ///< "cpu", "cuda:0"
+  std::string kernels;              ///< "fused", "reference"
+  std::string isa;                  ///< the instruction set: "avx512"
+  int num_layers = 0;               ///< decoder blocks
+  int hidden_size = 0;              ///< of the residual stream
+  int vocab_size = 0;               ///< ids that the embedding has
+  int max_position_embeddings = 0;  ///< that the model was made for
+  int num_attention_heads = 0;      ///< of queries
+  int num_key_value_heads = 0;      ///< of keys and values
+  int head_dim = 0;                 ///< elements of one head
+  int latent_size = 0;              ///< elements of the one key of all heads (MLA); 0: no latent
+  int num_experts = 0;              ///< of a sparse layer; 0: a dense model
+  int num_experts_per_token = 0;    ///< that a token goes through in a sparse layer
+  int moe_intermediate_size = 0;    ///< width of an expert; 0: a dense model
+  int shared_expert_intermediate_size = 0;  ///< width of a shared expert; 0: there is none
+  std::vector<int32_t> eos_token_ids;       ///< as the checkpoint names them
+  int64_t num_parameters = 0;               ///< of all tensors
+  uint64_t weight_bytes = 0;                ///< packed weights in memory
+  uint64_t mapped_bytes = 0;                ///< weights that stay in the mapped file
+  uint64_t kv_bytes = 0;                    ///< KV pool
+  std::string kv_codec;                     ///< EngineOptions::kv_codecs, whoever chose it: "i16"
+  uint64_t arena_bytes = 0;                 ///< intermediates of the plan
+  uint64_t table_bytes = 0;      ///< what stands for each position: angles, block tables and
+                                 ///< tokens, as large as they get
+  uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token
+  bool invariant = false;        ///< "one token, one result" holds
+  int threads = 1;               ///< that steps use
 };
 
 /// What Engine::load makes of a model.

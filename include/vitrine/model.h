@@ -132,7 +132,7 @@ class VITRINE_API Model final : public Stepper {
 VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint);
 /// Does the same, and throws kBadFile, too, where the tokenizer has more ids than the model's
 /// embedding has rows. Thread-safe.
-VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config);
+VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelFacts& facts);
 /// Returns a tokenizer's ids as constraints see them: `vocab_size` of them
 /// (ModelSummary::vocab_size, rows that the model's head has beyond the tokenizer's ids among them,
 /// which are never allowed), each with the bytes that it adds. Special tokens add none: an answer

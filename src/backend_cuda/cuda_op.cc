@@ -20,6 +20,8 @@ void refuse_op(const ops::OpNode& node, const std::string& has) {
                                            "use --kernels reference");
 }
 
+bool has_cuda_op(std::string_view type) { return registry().find(type) != nullptr; }
+
 const CudaOp& find_cuda_op(std::string_view type) {
   if (const CudaOp* found = registry().find(type)) return *found;
   throw Error(ErrorKind::kUnsupported, "op '" + std::string(type) +

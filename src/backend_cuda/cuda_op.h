@@ -32,6 +32,8 @@ struct CudaOp {
 
 /// Throws kUnsupported for an op that nobody registered, kInternal for one that two files did.
 const CudaOp& find_cuda_op(std::string_view type);
+/// Returns whether find_cuda_op() finds a form.
+bool has_cuda_op(std::string_view type);
 /// False where the name has one already; then none of the two is found.
 bool register_cuda_op(const CudaOp& op);
 

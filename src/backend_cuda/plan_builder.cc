@@ -74,11 +74,8 @@ PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs
       weights_(runtime, inputs),
       adapters_(inputs.adapters) {
   for (const OpNode& node : graph_.nodes) {
-    if (node.type == "latent_attention") refuse_op(node, "has latent attention");
-    if (node.type == "gated_delta" || node.type == "short_convolution") {
-      refuse_op(node, "keeps a state in place of keys and values");
-    }
-    if (node.type == "post_norm") refuse_op(node, "norms what a block gives");
+    const std::string_view speciality = node.parameters->speciality();
+    if (!speciality.empty() && !has_cuda_op(node.type)) refuse_op(node, std::string(speciality));
   }
   plan_kv(inputs.num_blocks);
   const int64_t angles = options_.max_context * inputs.rope_half;
@@ -292,7 +289,7 @@ void PlanBuilder::add_gating(const kernels::Gating& gating, const RowsBuffer& ga
 void PlanBuilder::finish_addend() {
   const std::optional<kernels::cuda::Addend> addend = take_addend();
   if (!addend.has_value()) return;
-  const RowsBuffer& residual = value(graph_.nodes[0].outputs[0]);
+  const RowsBuffer& residual = value(graph_.stream());
   const bool for_rows = std::exchange(node_is_for_rows_, false);
   add(
       [addend = *addend, &residual](const StepMemory& memory, Stream stream) {

@@ -101,7 +101,7 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       row_words_(layout.row_words),
       token_words_(layout.token_words),
       forced_words_(forced_route_words(layout, graph.num_layers)),
-      hidden_(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width),
+      hidden_(graph.width(graph.stream())),
       vocab_(graph.vocab_size),
       // Any step may bring a sampler, and its graph's addresses must stay: all of it is given now.
       sampler_words_((joint != nullptr ? joint->max_sampled

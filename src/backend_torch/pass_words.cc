@@ -11,8 +11,7 @@ PassWords::PassWords(const ops::Graph& graph, const AuditLayout& layout)
     : layout_(layout),
       parts_(ops::attribution_parts(graph)),
       soft_cap_(static_cast<float>(ops::attribution_soft_cap(graph))),
-      hidden_(
-          static_cast<float>(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width)),
+      hidden_(static_cast<float>(graph.width(graph.stream()))),
       top_count_(static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph.vocab_size))) {}
 
 void PassWords::write_rows(int64_t rows, const float* row_floats, const float* top_ids,

@@ -148,7 +148,7 @@ class ReferenceExecutor final : public engine::Executor {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const ops::OpNode& node = graph_.nodes[i];
       if (i == layers.begin && is_later) {
-        step.value(residual()) =
+        step.value(graph_.stream()) =
             at::from_blob(const_cast<float*>(batch.residual),
                           {std::ssize(batch.token_ids), residual_width()}, at::kFloat)
                 .clone()
@@ -163,7 +163,7 @@ class ReferenceExecutor final : public engine::Executor {
     }
     read_back(batch, step, audit_values, output);
     if (batch.reads_residual) {
-      const at::Tensor rows = step.value(residual()).contiguous();
+      const at::Tensor rows = step.value(graph_.stream()).contiguous();
       residual_.resize(static_cast<size_t>(rows.numel()));
       backend_torch::read_back(readback_, residual_.data(), rows, rows.numel());
       output.residual = residual_.data();
@@ -205,16 +205,15 @@ class ReferenceExecutor final : public engine::Executor {
     const auto floats = at::TensorOptions().dtype(at::kFloat).device(device_);
     states_.resize(static_cast<size_t>(graph_.num_layers));
     for (const ops::OpNode& node : graph_.nodes) {
-      if (node.type == "short_convolution") {
-        const int64_t taps = node.as<ops::ShortConvolutionParameters>().taps;
-        states_[static_cast<size_t>(node.layer)].inputs =
-            at::zeros({slots, taps - 1, graph_.width(node.outputs[0])}, floats);
-      }
-      if (node.type != "gated_delta") continue;
-      const ops::GatedDeltaShape& shape = node.as<ops::GatedDeltaParameters>().shape;
-      states_[static_cast<size_t>(node.layer)] = {
-          at::zeros({slots, shape.value_heads, shape.key_dim, shape.value_dim}, floats),
-          at::zeros({slots, shape.taps - 1, shape.channels()}, floats)};
+      const ops::StateShapes shapes = node.parameters->state(graph_, node);
+      if (shapes.inputs.empty()) continue;
+      const auto zeros = [&](std::vector<int64_t> shape) {
+        shape.insert(shape.begin(), slots);
+        return at::zeros(shape, floats);
+      };
+      auto& state = states_[static_cast<size_t>(node.layer)];
+      state.inputs = zeros(shapes.inputs);
+      if (!shapes.rule.empty()) state.rule = zeros(shapes.rule);
     }
   }
 
@@ -371,8 +370,7 @@ class ReferenceExecutor final : public engine::Executor {
     output.hidden_states = batch.read_hidden_states && rows > 0 ? sources[hidden] : nullptr;
   }
 
-  ops::ValueId residual() const { return graph_.nodes.at(0).outputs.at(0); }
-  int64_t residual_width() const { return graph_.width(residual()); }
+  int64_t residual_width() const { return graph_.width(graph_.stream()); }
   ops::ValueId head_input() const { return graph_.heads.at(0).input; }
 
   static void append_rows(const ReferenceStep& step, std::vector<at::Tensor>& parts) {

@@ -25,13 +25,13 @@ struct Checkpoint::Impl {
   std::string config_json;
   std::string generation_config_json;
   std::string tokenizer_path;
-  std::string rank_tokenizer_path;           ///< of what stands in for a tokenizer.json
+  std::string rank_tokenizer_path;           ///< the file that stands in for a tokenizer.json
   std::vector<std::string> weight_paths;     ///< in order of name
-  std::vector<checkpoint::InputFile> files;  ///< as weight_paths
+  std::vector<checkpoint::InputFile> files;  ///< those of weight_paths
   std::vector<TensorInfo> tensors;           ///< in order of name
   std::optional<checkpoint::QuantizationConfig> quantization;
-  std::optional<checkpoint::GgufMetadata> gguf_metadata;            ///< where `path` is a GGUF file
-  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;  ///< the same
+  std::optional<checkpoint::GgufMetadata> gguf_metadata;            ///< of a GGUF file
+  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;  ///< of a GGUF file
 };
 
 namespace checkpoint {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: the largest sizes that a model's configuration may name, in either format.
+// The largest sizes that a model's configuration may name, in either format.
 // They are far above any published model; products of any three stay within int64.
 #pragma once
 

@@ -6,15 +6,12 @@
 #include <string_view>
 
 #include "config_limits.h"
+#include "decoder_config.h"
 #include "layer_types.h"
+#include "rope_config.h"
 
 namespace vitrine::checkpoint {
 namespace {
-
-bool is_qwen3_5(std::string_view type) {
-  return type == "qwen3_5" || type == "qwen3_5_text" || type == "qwen3_5_moe" ||
-         type == "qwen3_5_moe_text";
-}
 
 void read_layer_kinds(const Fields& fields, ModelConfig& config) {
   const std::vector<std::string> types = read_layer_types(fields, "layer_types", config.num_layers,
@@ -28,26 +25,19 @@ void read_layer_kinds(const Fields& fields, ModelConfig& config) {
   for (const std::string& type : types) config.linear_layers.push_back(type == "linear_attention");
 }
 
-/// Of what GGUF files become; no published config has it.
-LinearLayout read_layout(const Fields& fields, const ModelConfig& config) {
+/// Reads what the reader of GGUF files writes; no published config has the field.
+LinearLayout read_layout(const Fields& fields, bool may_be_whole) {
   const std::string layout = fields.string("linear_layout").value_or("published");
   if (layout == "published") return LinearLayout::kPublished;
   if (layout == "converted") return LinearLayout::kConverted;
-  if (layout == "converted_whole" && !is_qwen3_5(config.model_type)) {
-    return LinearLayout::kConvertedWhole;
-  }
+  if (layout == "converted_whole" && may_be_whole) return LinearLayout::kConvertedWhole;
   fields.unsupported("linear_layout",
                      "'published', 'converted' or, of qwen3_next, 'converted_whole'");
 }
 
-}  // namespace
-
-bool has_linear_layers(const ModelConfig& config) {
-  return config.model_type == "qwen3_next" || is_qwen3_5(config.model_type);
-}
-
-void read_linear_layers(const Fields& fields, ModelConfig& config) {
-  config.linear_layout = read_layout(fields, config);
+/// Reads which layers keep a state, and its sizes.
+void read_linear_layers(const Fields& fields, ModelConfig& config, bool may_be_whole) {
+  config.linear_layout = read_layout(fields, may_be_whole);
   read_layer_kinds(fields, config);
   if (std::ranges::none_of(config.linear_layers, std::identity())) {
     config.linear_layers.clear();
@@ -75,6 +65,15 @@ void read_linear_layers(const Fields& fields, ModelConfig& config) {
   };
   require_width("linear_key_head_dim", config.linear_key_heads, config.linear_key_dim);
   require_width("linear_value_head_dim", config.linear_value_heads, config.linear_value_dim);
+}
+
+}  // namespace
+
+void read_delta_config(const Fields& fields, ModelConfig& config, bool may_be_whole) {
+  read_heads(fields, config);
+  read_rope(fields, config, /*rotates_part=*/true);
+  read_linear_layers(fields, config, may_be_whole);
+  read_feed_forward(fields, config);
 }
 
 }  // namespace vitrine::checkpoint

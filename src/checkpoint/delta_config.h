@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: fields of Gated DeltaNet (qwen3_next, qwen3_5).
+// Reader of the config.json of models with Gated DeltaNet (Qwen3-Next and Qwen3.5).
 #pragma once
 
 #include "fields.h"
-#include "vitrine/checkpoint.h"
+#include "model_config.h"
 
 namespace vitrine::checkpoint {
 
-/// Whether the families of `model_type` have layers with a state.
-bool has_linear_layers(const ModelConfig& config);
-
-/// Which layers have one, and its sizes. Throws kBadFile, kUnsupported naming the field.
-void read_linear_layers(const Fields& fields, ModelConfig& config);
+/// Reads heads, RoPE over a part of each, which layers keep a state and its sizes, and feed-forward
+/// blocks. `may_be_whole`: a file may hold LinearLayout::kConvertedWhole. Throws kBadFile,
+/// kUnsupported naming the field.
+void read_delta_config(const Fields& fields, ModelConfig& config, bool may_be_whole);
 
 }  // namespace vitrine::checkpoint

@@ -8,12 +8,12 @@
 
 namespace vitrine::checkpoint {
 
-/// Puts the values in place of absent keys that transformers' class of this `model_type` has for
-/// them; a key that is null stays so. A text model's own config says its sizes (the vocabulary's,
-/// the hidden one, layers, heads); only a wrapper's (`is_wrapped`) may leave them out.
+/// Adds the keys that a config leaves out, with the family's defaults (Family::defaults); a key
+/// that is null stays so. A text model's own config says its sizes (vocabulary, hidden size,
+/// layers, heads); only a wrapper's (`is_wrapped`) may leave them out.
 void add_family_defaults(nlohmann::json& fields, bool is_wrapped);
 
-/// Keys of such defaults that a config leaves out.
+/// Returns the keys of such defaults that a config leaves out.
 std::vector<std::string> absent_keys(const nlohmann::json& fields);
 
 }  // namespace vitrine::checkpoint

@@ -27,7 +27,7 @@ class InputFile {
   uint64_t size() const { return size_; }
   /// Reads exactly `out.size()` bytes. Throws kIo, also where the file has become shorter.
   void read(uint64_t offset, std::span<std::byte> out) const;
-  /// The whole file in memory, mapped when this is asked for first. Throws kIo.
+  /// Returns the whole file in memory, mapped when this is asked for first. Throws kIo.
   std::span<const std::byte> map() const;
   /// Throws kIo where the file has become shorter since it was opened (also for a moment that a
   /// MappedFileGuard saw), or was written to.
@@ -59,7 +59,7 @@ class ReplacementFile {
   /// Flushes to disk and renames. Throws kIo.
   void commit();
 
-  /// For who writes by name.
+  /// Returns the temporary file's path, for those who write by name.
   const std::string& temporary_path() const { return temporary_path_; }
 
  private:
@@ -68,7 +68,7 @@ class ReplacementFile {
   int descriptor_ = -1;
 };
 
-/// 16 hexadecimal digits that no other process or thread has.
+/// Returns 16 hexadecimal digits that no other process or thread has.
 std::string random_suffix();
 
 bool file_exists(const std::string& path);

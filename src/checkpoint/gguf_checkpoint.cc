@@ -123,7 +123,7 @@ std::shared_ptr<Checkpoint::Impl> open_gguf(const std::string& path) {
                    quote_text(gguf_tensor_name(architecture, repeated->name)) +
                    " twice (two files, or stacked and single experts); expected it once");
   }
-  impl->config_json = gguf_config_json(architecture, metadata, impl->tensors, rope_factors);
+  impl->config_json = gguf_config_json({architecture, metadata, impl->tensors, rope_factors});
   impl->generation_config_json = gguf_generation_config_json(metadata);
   impl->gguf_metadata.emplace(std::move(metadata));
   return impl;

@@ -6,7 +6,6 @@
 
 #include "config_limits.h"
 #include "core/end_texts.h"
-#include "gguf_gemma.h"
 #include "gguf_model.h"
 #include "text.h"
 
@@ -19,81 +18,34 @@ const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std:
 
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
-/// Writes config.json field by field.
-class ConfigWriter {
+/// Writes what the config.json of most decoders says, field by field.
+class DecoderWriter {
  public:
-  ConfigWriter(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-               const std::vector<TensorInfo>& tensors)
-      : architecture_(architecture),
-        metadata_(metadata),
-        tensors_(tensors),
-        prefix_(std::string(architecture.name) + ".") {}
+  DecoderWriter(const GgufSource& source, OrderedJson& config)
+      : source_(source),
+        architecture_(source.architecture),
+        metadata_(source.metadata),
+        config_(config),
+        hidden_(config["hidden_size"].get<int64_t>()),
+        layers_(config["num_hidden_layers"].get<int64_t>()),
+        context_(config["max_position_embeddings"].get<int64_t>()) {}
 
-  std::string write(const std::vector<float>& rope_factors) {
-    config_["architectures"] = {architecture_.class_name};
-    config_["model_type"] = architecture_.model_type;
-    write_sizes();
-    if (is_gemma(architecture_)) {
-      write_biases();
-      refuse_yarn_values();
-      write_gemma(metadata_, tensors_, rope_factors, config_);
-    } else {
-      write_attention();
-      write_rope(rope_factors);
-      write_feed_forward();
-      write_multipliers();
-    }
-    write_special_tokens();
-    write_plain_values(config_);
-    return config_.dump(2) + "\n";
+  void write() {
+    write_attention();
+    write_rope(source_.rope_factors);
+    write_feed_forward();
   }
 
  private:
-  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
-  const TensorInfo* tensor(const std::string& name) const { return find_tensor(tensors_, name); }
-
-  void write_sizes() {
-    const TensorInfo* embedding = tensor("model.embed_tokens.weight");
-    if (embedding == nullptr || embedding->shape.size() != 2) {
-      throw_bad_file(metadata_.file() + ": the tensor 'token_embd.weight' is " +
-                     (embedding == nullptr ? "missing" : shape_text(embedding->shape)) +
-                     "; expected [vocabulary, embedding_length]");
-    }
-    if (embedding->shape[0] > kMaxVocabulary) {
-      throw_bad_file(metadata_.file() + ": the tensor 'token_embd.weight' has " +
-                     std::to_string(embedding->shape[0]) + " rows; expected at most " +
-                     std::to_string(kMaxVocabulary));
-    }
-    hidden_ = metadata_.required_integer(key("embedding_length"), 1, kMaxWidth);
-    layers_ = metadata_.required_integer(key("block_count"), 1, kMaxLayers);
-    const int64_t draft_layers =
-        metadata_.integer(key("nextn_predict_layers"), 0, layers_ - 1).value_or(0);
-    layers_ -= draft_layers;
-    context_ = metadata_.required_integer(key("context_length"), 1, kMaxPositions);
-    config_["vocab_size"] = embedding->shape[0];
-    config_["hidden_size"] = hidden_;
-    config_["num_hidden_layers"] = layers_;
-    if (draft_layers > 0) config_["num_nextn_predict_layers"] = draft_layers;
-    config_["max_position_embeddings"] = context_;
-    const std::string epsilon = key("attention.layer_norm_rms_epsilon");
-    const auto value = metadata_.number(epsilon, 1e-30, 1.0);
-    if (!value) metadata_.bad(epsilon, "a float above 0, at most 1");
-    config_["rms_norm_eps"] = *value;
-    config_["hidden_act"] = "silu";
-    config_["tie_word_embeddings"] = tensor("lm_head.weight") == nullptr;
-    config_["dtype"] = embedding->dtype == DType::kF16    ? "float16"
-                       : embedding->dtype == DType::kBF16 ? "bfloat16"
-                                                          : "float32";
-  }
+  std::string key(std::string_view name) const { return source_.key(name); }
+  const TensorInfo* tensor(const std::string& name) const { return source_.tensor(name); }
 
   void write_attention() {
     heads_ = metadata_.uniform_integer(key("attention.head_count"), 1, kMaxHeads).value_or(0);
     if (heads_ == 0) metadata_.bad(key("attention.head_count"), "the number of query heads");
     const int64_t kv_heads =
-        architecture_.has_convolutions
-            ? write_convolutions(architecture_, metadata_, layers_, config_)
+        architecture_.write_kv_heads != nullptr
+            ? architecture_.write_kv_heads(source_, layers_, config_)
             : metadata_.uniform_integer(key("attention.head_count_kv"), 1, kMaxHeads)
                   .value_or(heads_);
     if (heads_ % kv_heads != 0) {
@@ -102,7 +54,7 @@ class ConfigWriter {
     }
     config_["num_attention_heads"] = heads_;
     if (architecture_.has_latents) {
-      head_dim_ = write_latent_attention(architecture_, metadata_, heads_, config_);
+      head_dim_ = write_latent_attention(source_, heads_, config_);
       return;
     }
     config_["num_key_value_heads"] = kv_heads;
@@ -114,52 +66,21 @@ class ConfigWriter {
                             std::to_string(head_dim_) + ", the length of a key");
     }
     config_["head_dim"] = head_dim_;
-    if (architecture_.has_linear_layers) {
-      write_linear_layers(architecture_, metadata_, layers_, tensors_, config_);
-    }
-    write_biases();
+    if (architecture_.has_linear_layers) write_linear_layers(source_, layers_, config_);
+    write_biases(source_, config_);
     if (const auto clip = metadata_.number(key("attention.clamp_kqv"), 0.0, 1e9);
         clip && *clip > 0) {
       config_["clip_qkv"] = *clip;
     }
     const auto window = metadata_.uniform_integer(key("attention.sliding_window"), 0, INT64_MAX);
-    if (architecture_.model_type == "gpt_oss") {
+    if (architecture_.has_windows) {
       if (!window || *window == 0) metadata_.bad(key("attention.sliding_window"), "1 or more");
-      config_["sliding_window"] = *window;  // of every other layer: the file does not say which
+      config_["sliding_window"] = *window;  // the file does not say which layers have it
       return;
     }
     if (window && *window > 0 && *window < context_) {
       metadata_.unsupported(key("attention.sliding_window"),
                             "0, or the context's length (sliding windows are not supported)");
-    }
-  }
-
-  /// A layer has all the biases of its architecture's form or none; the others have the same.
-  void write_biases() {
-    const bool has_query_bias = tensor("model.layers.0.self_attn.q_proj.bias") != nullptr;
-    const bool has_output_bias = tensor("model.layers.0.self_attn.o_proj.bias") != nullptr;
-    for (const TensorInfo& info : tensors_) {
-      if (has_query_bias || !info.name.ends_with(".bias")) continue;
-      throw_unsupported(metadata_.file() + ": holds " + quote_text(info.name) +
-                        ", but no 'blk.0.attn_q.bias'; expected the same biases in every layer");
-    }
-    if (architecture_.has_output_bias) {
-      if (has_query_bias != has_output_bias) {
-        throw_unsupported(metadata_.file() + ": the tensor 'blk.0." +
-                          (has_query_bias ? "attn_output.bias" : "attn_q.bias") +
-                          "' is missing; expected biases in all four attention matrices of " +
-                          std::string(architecture_.name) + ", or in none");
-      }
-      config_["attention_bias"] = has_query_bias;
-    } else if (architecture_.model_type == "glm4_moe") {
-      config_["attention_bias"] = has_query_bias;
-      config_["use_qk_norm"] = tensor("model.layers.0.self_attn.q_norm.weight") != nullptr;
-    } else if (architecture_.model_type == "qwen2_moe" || architecture_.model_type == "qwen2") {
-      config_["qkv_bias"] = has_query_bias;
-    } else if (has_query_bias) {
-      throw_unsupported(metadata_.file() +
-                        ": holds the tensor 'blk.0.attn_q.bias'; expected none in this "
-                        "architecture");
     }
   }
 
@@ -190,25 +111,12 @@ class ConfigWriter {
     if (type == "none") scale = 1.0;
     if (!factors.empty()) {
       if (type == "yarn") metadata_.unsupported(type_key, "no factors beside it");
-      refuse_yarn_values();
+      refuse_yarn_values(source_);
       return write_rope_factors(factors, scale);
     }
     if (type == "yarn" && scale != 1.0) return write_yarn(scale);
-    refuse_yarn_values();
+    refuse_yarn_values(source_);
     if (scale != 1.0) config_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", scale}};
-  }
-
-  /// Other engines apply these whatever the type of the scaling is.
-  void refuse_yarn_values() const {
-    for (const char* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
-      if (metadata_.number(key(name), 0.0, 1e6).value_or(1.0) != 1.0) {
-        metadata_.unsupported(key(name), "1 where no yarn scales");
-      }
-    }
-    const std::string extrapolation = key("rope.scaling.yarn_ext_factor");
-    if (metadata_.number(extrapolation, -1.0, 1e6).value_or(0.0) > 0.0) {
-      metadata_.unsupported(extrapolation, "0 where no yarn scales");
-    }
   }
 
   /// Llama 3's scaling comes as the divisors that it makes. Hugging Face's type with a list of
@@ -252,10 +160,8 @@ class ConfigWriter {
          metadata_.number(key("rope.scaling.yarn_beta_fast"), 0.0, 1e6).value_or(32.0)},
         {"beta_slow",
          metadata_.number(key("rope.scaling.yarn_beta_slow"), 0.0, 1e6).value_or(1.0)}};
-    // No file has a key for it; this family was made without.
-    if (architecture_.model_type == "gpt_oss") config_["rope_scaling"]["truncate"] = false;
     if (architecture_.has_latents) {
-      write_latent_yarn(architecture_, metadata_, config_["rope_scaling"]);
+      write_latent_yarn(source_, config_["rope_scaling"]);
     }
     if (attention != 1.0) {
       const double usual = factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0;
@@ -263,7 +169,8 @@ class ConfigWriter {
     }
   }
 
-  /// Rows of the first such matrix of any layer, where the metadata leaves a size out.
+  /// Returns the rows of the first such matrix of any layer, for a size that the metadata leaves
+  /// out; 0 where no layer has one.
   int64_t rows_of_any_layer(const std::string& module) const {
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const TensorInfo* info =
@@ -286,13 +193,10 @@ class ConfigWriter {
         metadata_.integer(key("expert_feed_forward_length"), 1, kMaxWidth)
             .value_or(rows_of_any_layer(block + ".experts.0." + std::string(architecture_.gate)));
     if (expert_rows == 0) metadata_.bad(key("expert_feed_forward_length"), "a size");
-    const bool is_only_size =
-        architecture_.model_type == "mixtral" || architecture_.model_type == "granitemoe" ||
-        architecture_.model_type == "olmoe" || architecture_.model_type == "gpt_oss" ||
-        architecture_.model_type == "minimax_m2";
-    config_["intermediate_size"] = is_only_size || dense.value_or(0) == 0 ? expert_rows : *dense;
-    if (!is_only_size) config_["moe_intermediate_size"] = expert_rows;
-    const bool is_local = block == "block_sparse_moe" || architecture_.model_type == "gpt_oss";
+    config_["intermediate_size"] =
+        architecture_.has_one_width || dense.value_or(0) == 0 ? expert_rows : *dense;
+    if (!architecture_.has_one_width) config_["moe_intermediate_size"] = expert_rows;
+    const bool is_local = architecture_.has_local_experts;
     config_[is_local ? "num_local_experts" : "num_experts"] = experts;
     config_["num_experts_per_tok"] =
         metadata_.required_integer(key("expert_used_count"), 1, experts);
@@ -300,8 +204,7 @@ class ConfigWriter {
       config_["norm_topk_prob"] =
           metadata_.boolean(key("expert_weights_norm")).value_or(architecture_.normalizes_top_k);
     }
-    const bool is_ernie = architecture_.model_type == "ernie4_5_moe";
-    const bool has_sigmoid = !architecture_.correction.empty() && !is_ernie;
+    const bool has_sigmoid = architecture_.has_sigmoid;
     if (const auto gating = metadata_.integer(key("expert_gating_func"), 0, 100);
         gating && *gating != 0 && *gating != (has_sigmoid ? 2 : 1)) {
       metadata_.unsupported(key("expert_gating_func"), has_sigmoid ? "2, sigmoid" : "1, softmax");
@@ -315,7 +218,7 @@ class ConfigWriter {
     write_dense_layers();
   }
 
-  /// Routers with corrected scores, groups, shared experts.
+  /// Writes what routers with scores of their own have: their scale, groups, shared experts.
   void write_scores(int64_t experts) {
     if (const auto scale = metadata_.number(key("expert_weights_scale"), 0.0, 1e9);
         scale && *scale != 0.0) {
@@ -347,46 +250,124 @@ class ConfigWriter {
     if (!dense_layers.empty()) config_["mlp_only_layers"] = std::move(dense_layers);
   }
 
-  void write_multipliers() {
-    const auto copy = [this](const char* from, const char* to) {
-      const auto value = metadata_.number(key(from), 0.0, 1e9);
-      if (value && *value != 0.0) config_[to] = *value;
-      return value && *value != 0.0;
-    };
-    if (architecture_.model_type != "granitemoe") return;
-    copy("embedding_scale", "embedding_multiplier");
-    copy("residual_scale", "residual_multiplier");
-    copy("logit_scale", "logits_scaling");
-    if (!copy("attention.scale", "attention_multiplier")) {
-      config_["attention_multiplier"] = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-    }
-  }
-
-  void write_special_tokens() {
-    const int64_t last_id = config_["vocab_size"].get<int64_t>() - 1;
-    for (const auto& [from, to] : {std::pair{"bos_token_id", "bos_token_id"},
-                                   {"eos_token_id", "eos_token_id"},
-                                   {"padding_token_id", "pad_token_id"}}) {
-      const auto id = metadata_.token_id(std::string("tokenizer.ggml.") + from, last_id);
-      if (id) config_[to] = *id;
-    }
-  }
-
+  const GgufSource& source_;
   const GgufArchitecture& architecture_;
   const GgufMetadata& metadata_;
-  const std::vector<TensorInfo>& tensors_;
-  std::string prefix_;
-  OrderedJson config_;
-  int64_t hidden_ = 0, layers_ = 0, context_ = 0, heads_ = 0, head_dim_ = 0;
+  OrderedJson& config_;
+  const int64_t hidden_, layers_, context_;
+  int64_t heads_ = 0, head_dim_ = 0;
 };
+
+void write_sizes(const GgufSource& source, OrderedJson& config) {
+  const GgufMetadata& metadata = source.metadata;
+  const TensorInfo* embedding = source.tensor("model.embed_tokens.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    throw_bad_file(metadata.file() + ": the tensor 'token_embd.weight' is " +
+                   (embedding == nullptr ? "missing" : shape_text(embedding->shape)) +
+                   "; expected [vocabulary, embedding_length]");
+  }
+  if (embedding->shape[0] > kMaxVocabulary) {
+    throw_bad_file(metadata.file() + ": the tensor 'token_embd.weight' has " +
+                   std::to_string(embedding->shape[0]) + " rows; expected at most " +
+                   std::to_string(kMaxVocabulary));
+  }
+  const int64_t hidden = metadata.required_integer(source.key("embedding_length"), 1, kMaxWidth);
+  int64_t layers = metadata.required_integer(source.key("block_count"), 1, kMaxLayers);
+  const int64_t draft_layers =
+      metadata.integer(source.key("nextn_predict_layers"), 0, layers - 1).value_or(0);
+  layers -= draft_layers;
+  const int64_t context = metadata.required_integer(source.key("context_length"), 1, kMaxPositions);
+  config["vocab_size"] = embedding->shape[0];
+  config["hidden_size"] = hidden;
+  config["num_hidden_layers"] = layers;
+  if (draft_layers > 0) config["num_nextn_predict_layers"] = draft_layers;
+  config["max_position_embeddings"] = context;
+  const std::string epsilon = source.key("attention.layer_norm_rms_epsilon");
+  const auto value = metadata.number(epsilon, 1e-30, 1.0);
+  if (!value) metadata.bad(epsilon, "a float above 0, at most 1");
+  config["rms_norm_eps"] = *value;
+  config["hidden_act"] = "silu";
+  config["tie_word_embeddings"] = source.tensor("lm_head.weight") == nullptr;
+  config["dtype"] = embedding->dtype == DType::kF16    ? "float16"
+                    : embedding->dtype == DType::kBF16 ? "bfloat16"
+                                                       : "float32";
+}
+
+void write_special_tokens(const GgufMetadata& metadata, OrderedJson& config) {
+  const int64_t last_id = config["vocab_size"].get<int64_t>() - 1;
+  for (const auto& [from, to] : {std::pair{"bos_token_id", "bos_token_id"},
+                                 {"eos_token_id", "eos_token_id"},
+                                 {"padding_token_id", "pad_token_id"}}) {
+    const auto id = metadata.token_id(std::string("tokenizer.ggml.") + from, last_id);
+    if (id) config[to] = *id;
+  }
+}
 
 }  // namespace
 
-std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-                             const std::vector<TensorInfo>& tensors,
-                             const std::vector<float>& rope_factors) {
-  refuse_other_models(architecture, metadata);
-  return ConfigWriter(architecture, metadata, tensors).write(rope_factors);
+std::string GgufSource::key(std::string_view name) const {
+  return std::string(architecture.name) + "." + std::string(name);
+}
+
+const TensorInfo* GgufSource::tensor(const std::string& name) const {
+  return find_tensor(tensors, name);
+}
+
+void write_decoder_fields(const GgufSource& source, OrderedJson& config) {
+  DecoderWriter(source, config).write();
+}
+
+void write_biases(const GgufSource& source, OrderedJson& config) {
+  const GgufArchitecture& architecture = source.architecture;
+  const GgufMetadata& metadata = source.metadata;
+  // A layer has all the biases of its form or none; the others have the same.
+  const bool has_query_bias = source.tensor("model.layers.0.self_attn.q_proj.bias") != nullptr;
+  const bool has_output_bias = source.tensor("model.layers.0.self_attn.o_proj.bias") != nullptr;
+  for (const TensorInfo& info : source.tensors) {
+    if (has_query_bias || !info.name.ends_with(".bias")) continue;
+    throw_unsupported(metadata.file() + ": holds " + quote_text(info.name) +
+                      ", but no 'blk.0.attn_q.bias'; expected the same biases in every layer");
+  }
+  if (architecture.has_output_bias) {
+    if (has_query_bias != has_output_bias) {
+      throw_unsupported(metadata.file() + ": the tensor 'blk.0." +
+                        (has_query_bias ? "attn_output.bias" : "attn_q.bias") +
+                        "' is missing; expected biases in all four attention matrices of " +
+                        std::string(architecture.name) + ", or in none");
+    }
+    config["attention_bias"] = has_query_bias;
+  } else if (!architecture.input_bias.empty()) {
+    config[std::string(architecture.input_bias)] = has_query_bias;
+  } else if (has_query_bias) {
+    throw_unsupported(metadata.file() +
+                      ": holds the tensor 'blk.0.attn_q.bias'; expected none in this "
+                      "architecture");
+  }
+}
+
+void refuse_yarn_values(const GgufSource& source) {
+  const GgufMetadata& metadata = source.metadata;
+  for (const char* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
+    if (metadata.number(source.key(name), 0.0, 1e6).value_or(1.0) != 1.0) {
+      metadata.unsupported(source.key(name), "1 where no yarn scales");
+    }
+  }
+  const std::string extrapolation = source.key("rope.scaling.yarn_ext_factor");
+  if (metadata.number(extrapolation, -1.0, 1e6).value_or(0.0) > 0.0) {
+    metadata.unsupported(extrapolation, "0 where no yarn scales");
+  }
+}
+
+std::string gguf_config_json(const GgufSource& source) {
+  refuse_other_models(source.architecture, source.metadata);
+  OrderedJson config;
+  config["architectures"] = {source.architecture.class_name};
+  config["model_type"] = source.architecture.model_type;
+  write_sizes(source, config);
+  source.architecture.write_config(source, config);
+  write_special_tokens(source.metadata, config);
+  write_plain_values(config);
+  return config.dump(2) + "\n";
 }
 
 std::string gguf_generation_config_json(const GgufMetadata& metadata) {

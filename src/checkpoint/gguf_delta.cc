@@ -9,13 +9,13 @@
 namespace vitrine::checkpoint {
 namespace {
 
-/// Whether layers keep a state, one flag each.
+/// Returns for each layer whether it keeps a state.
 std::vector<bool> read_layers(const std::string& prefix, const GgufMetadata& metadata,
                               int64_t layers) {
   std::vector<bool> linear;
   const std::string flags = prefix + "attention.recurrent_layers";
   if (const GgufArray* array = metadata.array(flags, GgufType::kBool)) {
-    // Those of layers that only draft may stand behind.
+    // Flags of layers that only draft may stand behind.
     if (array->count < static_cast<uint64_t>(layers)) {
       metadata.bad(flags, "a boolean for each of " + std::to_string(layers) + " layers");
     }
@@ -32,10 +32,9 @@ std::vector<bool> read_layers(const std::string& prefix, const GgufMetadata& met
 
 }  // namespace
 
-void write_linear_layers(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-                         int64_t layers, const std::vector<TensorInfo>& tensors,
-                         nlohmann::ordered_json& config) {
-  const std::string prefix = std::string(architecture.name) + ".";
+void write_linear_layers(const GgufSource& source, int64_t layers, OrderedJson& config) {
+  const GgufMetadata& metadata = source.metadata;
+  const std::string prefix = source.key("");
   const std::vector<bool> linear = read_layers(prefix, metadata, layers);
   if (std::ranges::find(linear, false) == linear.end()) {
     const bool has_flags = metadata.contains(prefix + "attention.recurrent_layers");
@@ -67,7 +66,7 @@ void write_linear_layers(const GgufArchitecture& architecture, const GgufMetadat
   config["linear_value_head_dim"] = values / value_heads;
   config["linear_conv_kernel_dim"] = size("conv_kernel", kMaxLinearTaps);
   const auto holds = [&](std::string_view end) {
-    return std::ranges::any_of(tensors,
+    return std::ranges::any_of(source.tensors,
                                [end](const TensorInfo& info) { return info.name.ends_with(end); });
   };
   const bool is_whole = holds(".linear_attn.in_proj_qkvz.weight");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: names of Gated DeltaNet's tensors in GGUF files, for the table of
-// architectures.
+// Names of Gated DeltaNet's tensors in GGUF files, for the families that have such layers.
 #pragma once
 
 #include <array>
@@ -10,8 +9,9 @@
 
 namespace vitrine::checkpoint {
 
-/// The first two are qwen3next's alone, by key head (`ssm_in` is what older files have for
-/// `attn_qkv` and `attn_gate`), the last two those of the others.
+/// Names of all such tensors. The first two are those of qwen3next alone, which groups by key head
+/// (older files have `ssm_in` in place of `attn_qkv` and `attn_gate`); the last two are those of
+/// the other families.
 inline constexpr std::array kLinearNames = {
     GgufName{"ssm_in.weight", "linear_attn.in_proj_qkvz.weight"},
     GgufName{"ssm_ba.weight", "linear_attn.in_proj_ba.weight"},

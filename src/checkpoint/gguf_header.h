@@ -33,10 +33,10 @@ enum class GgufType : uint32_t {
   kF64 = 12,
 };
 
-/// "a string", "a float32", …
+/// Returns the type's name: "a string", "a float32", …
 std::string gguf_type_name(GgufType type);
 
-/// An array of scalars or strings as its bytes in the file; of an array of arrays only the count.
+/// An array of scalars or strings as its bytes in the file. An array of arrays has its count alone.
 struct GgufArray {
   GgufType element_type = GgufType::kU8;
   uint64_t count = 0;
@@ -44,15 +44,15 @@ struct GgufArray {
   std::vector<uint64_t> ends;  ///< strings: where each ends in `bytes`
 
   std::string_view string(uint64_t index) const;
-  /// Elements of type F32 or F64.
+  /// Returns an element of type F32 or F64.
   double number(uint64_t index) const;
-  /// Elements of an integer type; a kU64 above INT64_MAX wraps to a negative number.
+  /// Returns an element of an integer type; a kU64 above INT64_MAX wraps to a negative number.
   int64_t integer(uint64_t index) const;
 };
 
 struct GgufValue {
   GgufType type = GgufType::kU8;
-  /// Integers that are signed, integers that are not, floats, booleans, strings, arrays.
+  /// A value: a signed or unsigned integer, a float, a boolean, a string or an array.
   std::variant<int64_t, uint64_t, double, bool, std::string, GgufArray> value;
 };
 
@@ -64,31 +64,32 @@ class GgufMetadata {
   const std::string& file() const { return file_; }
   const GgufValue* find(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
-  /// False where the key is there already.
+  /// Adds an entry. Returns false where the key is there already.
   bool add(const std::string& key, GgufValue value);
 
-  /// An integer of any width within [low, high]. Throw kBadFile, as all of these.
+  /// Returns an integer of any width within [low, high]; nothing where the key is absent. Throws
+  /// kBadFile, as the ones below do.
   std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
-  /// An id of at most `last`. Absent, or all bits set, as some writers say that there is none:
-  /// none.
+  /// Returns an id of at most `last`; nothing where the key is absent or has all bits set, as some
+  /// writers say that there is none.
   std::optional<int64_t> token_id(std::string_view key, int64_t last) const;
   int64_t required_integer(std::string_view key, int64_t low, int64_t high) const;
-  /// The same, or an array of as many equal integers as a model has layers.
+  /// Returns an integer; the file has it once, or an array of as many equal ones as layers.
   std::optional<int64_t> uniform_integer(std::string_view key, int64_t low, int64_t high) const;
-  /// An array of integers within [low, high], or one of them for a single number. Throws kBadFile,
+  /// Returns an array of integers within [low, high]; a single number is one. Throws kBadFile,
   /// also where it is absent.
   std::vector<int64_t> integers(std::string_view key, int64_t low, int64_t high) const;
-  /// A finite float within [low, high]; a float32 as the shortest decimal that gives it.
+  /// Returns a finite float within [low, high]; a float32 as the shortest decimal that gives it.
   std::optional<double> number(std::string_view key, double low, double high) const;
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> string(std::string_view key) const;
   std::string required_string(std::string_view key) const;
-  /// An array of that element type.
+  /// Returns an array of that element type; null where the key is absent.
   const GgufArray* array(std::string_view key, GgufType element_type) const;
 
   /// Throws kBadFile: "<file>: key '<key>' is <found>; expected <expected>".
   [[noreturn]] void bad(std::string_view key, const std::string& expected) const;
-  /// The same as kUnsupported.
+  /// Throws kUnsupported with the same text.
   [[noreturn]] void unsupported(std::string_view key, const std::string& expected) const;
 
  private:
@@ -100,11 +101,11 @@ class GgufMetadata {
 
 struct GgufHeader {
   GgufMetadata metadata;
-  /// Named as in the file, in its order; extents slowest first. `file_index` is 0.
+  /// Tensors as the file names them, in its order; extents slowest first. `file_index` is 0.
   std::vector<TensorInfo> tensors;
 };
 
-/// True where the file starts with the format's four letters.
+/// Returns true where the file starts with the format's four letters.
 bool has_gguf_magic(const InputFile& file);
 
 /// Reads and checks a header. Throws kBadFile, kUnsupported (another version, a tensor type that

@@ -10,18 +10,17 @@ namespace vitrine::checkpoint {
 bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                  const std::vector<TensorInfo>& tensors) {
   const std::string prefix = std::string(architecture.name) + ".";
-  const bool has_sigmoid = !architecture.correction.empty();
   const int64_t gating = metadata.integer(prefix + "expert_gating_func", 0, 100).value_or(0);
-  if (gating != 0) return has_sigmoid == (gating == 2);
+  if (gating != 0) return architecture.has_sigmoid == (gating == 2);
   // Files without the key are DeepSeek-V2's, unless they correct scores.
   const bool has_correction = std::ranges::any_of(
       tensors, [](const TensorInfo& info) { return info.name.ends_with(".exp_probs_b.bias"); });
-  return has_sigmoid == has_correction;
+  return architecture.has_sigmoid == has_correction;
 }
 
-int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-                               int64_t heads, nlohmann::ordered_json& config) {
-  const std::string prefix = std::string(architecture.name) + ".";
+int64_t write_latent_attention(const GgufSource& source, int64_t heads, OrderedJson& config) {
+  const GgufMetadata& metadata = source.metadata;
+  const std::string prefix = source.key("");
   const auto width = [&](const char* name) {
     return metadata.integer(prefix + name, 1, kMaxWidth);
   };
@@ -51,20 +50,12 @@ int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufM
   config["num_key_value_heads"] = heads;
   config["attention_bias"] = false;
   config["first_k_dense_replace"] = 0;  // the tensors say which layers are dense
-  if (architecture.model_type == "deepseek_v2") {
-    const std::string norm = prefix + "expert_weights_norm";
-    if (metadata.boolean(norm).value_or(false)) {
-      metadata.unsupported(norm, "false, since the weights of this family are not normalized");
-    }
-    config["topk_method"] = "group_limited_greedy";
-  }
   return rotary;
 }
 
-void write_latent_yarn(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-                       nlohmann::ordered_json& yarn) {
-  const std::string key = std::string(architecture.name) + ".rope.scaling.yarn_log_multiplier";
-  const double multiplier = metadata.number(key, 0.0, 1e6).value_or(0.0);
+void write_latent_yarn(const GgufSource& source, OrderedJson& yarn) {
+  const std::string key = source.key("rope.scaling.yarn_log_multiplier");
+  const double multiplier = source.metadata.number(key, 0.0, 1e6).value_or(0.0);
   if (multiplier == 0.0) return;
   // Files have one number for both: cosine and sine stay as they are. It is a tenth of the
   // config's, in float32, of which these are all the digits.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that other engines' loaders read and no architecture here computes: only values that change
-// nothing are let through.
+// Keys that other engines' loaders read and no architecture here computes with, but those whose
+// GgufArchitecture::own_keys name them: only values that change nothing are let through.
+#include <algorithm>
 #include <map>
 
 #include "family_defaults.h"
-#include "gguf_gemma.h"
 #include "gguf_model.h"
 
 namespace vitrine::checkpoint {
@@ -16,34 +16,26 @@ struct NeutralNumber {
   double other = 0.0;  // neutral besides 0
 };
 
-/// Latent attention has it.
-constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
-/// Gemma 4 has them.
-constexpr std::string_view kLogitCap = "final_logit_softcapping";
-constexpr std::string_view kSharedLayers = "attention.shared_kv_layers";
-
 constexpr NeutralNumber kNeutralNumbers[] = {
     {"attn_logit_softcapping", true},
-    {kLogitCap, true},
+    {"final_logit_softcapping", true},
     {"router_logit_softcapping", true},
     {"attention.max_alibi_bias", true},
     {"attention.output_scale", true, 1.0},
     {"attention.temperature_scale", true},
     {"attention.temperature_length", false},
-    {kLogMultiplier, true},
-    {kSharedLayers, false},
+    {"rope.scaling.yarn_log_multiplier", true},
+    {"attention.shared_kv_layers", false},
+    {"attention.scale", true, 1.0},
+    {"embedding_scale", true, 1.0},
+    {"residual_scale", true, 1.0},
+    {"logit_scale", true, 1.0},
 };
 
-/// Of architectures whose routers have no scores.
+/// Numbers that change nothing where routers have no scores of their own.
 constexpr NeutralNumber kNeutralRouting[] = {{"expert_group_count", false, 1.0},
                                              {"expert_group_used_count", false, 1.0},
                                              {"expert_weights_scale", true, 1.0}};
-
-/// Of all architectures but granitemoe, which has multipliers.
-constexpr NeutralNumber kNeutralScales[] = {{"attention.scale", true, 1.0},
-                                            {"embedding_scale", true, 1.0},
-                                            {"residual_scale", true, 1.0},
-                                            {"logit_scale", true, 1.0}};
 
 struct NeutralFlag {
   std::string_view name;
@@ -69,17 +61,11 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
     }
   };
   for (const NeutralNumber& number : kNeutralNumbers) {
-    const bool is_used =
-        (architecture.has_latents && number.name == kLogMultiplier) ||
-        (is_gemma(architecture) && (number.name == kLogitCap || number.name == kSharedLayers));
-    if (!is_used) expect_number(number);
+    const auto& own = architecture.own_keys;
+    if (std::ranges::find(own, number.name) == own.end()) expect_number(number);
   }
   if (architecture.correction.empty() && !architecture.has_latents) {
     for (const NeutralNumber& number : kNeutralRouting) expect_number(number);
-  }
-  const bool has_multipliers = architecture.model_type == "granitemoe";
-  if (!has_multipliers) {
-    for (const NeutralNumber& number : kNeutralScales) expect_number(number);
   }
   const auto expect_flag = [&](std::string_view name, bool neutral) {
     const std::string key = prefix + std::string(name);
@@ -88,9 +74,7 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
     }
   };
   for (const NeutralFlag& flag : kNeutralFlags) expect_flag(flag.name, flag.neutral);
-  // There it says whether heads are rotated at all.
-  if (has_multipliers) expect_flag("rope.scaling.finetuned", true);
-  // config.json has no field for it in these two.
+  // The config.json of families with this block has no field for it.
   if (architecture.block == "block_sparse_moe") expect_flag("expert_weights_norm", true);
 }
 

@@ -12,16 +12,16 @@ struct GgufPreTokenizer {  // NOLINT(bugprone-exception-escape): its Json throws
   std::string_view name;
   bool normalizes_nfc = false;
   bool ignores_merges = false;  ///< a word that is a token is that token
-  bool adds_bos = false;        ///< where `tokenizer.ggml.add_bos_token` is absent
-  /// The field `pre_tokenizer` of tokenizer.json.
+  bool adds_bos = false;        ///< what an absent `tokenizer.ggml.add_bos_token` means
+  /// Returns the field `pre_tokenizer` of tokenizer.json.
   nlohmann::json pre_tokenizer;
 };
 
-/// By name; nothing where it is unknown.
+/// Finds one by its name; nothing where it is unknown.
 bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found);
-/// The field `pre_tokenizer` of a tokenizer.json that cuts words by one pattern.
+/// Returns the field `pre_tokenizer` of a tokenizer.json that cuts words by one pattern.
 nlohmann::json pre_tokenizer_of(std::string_view pattern);
-/// All names, for messages.
+/// Returns all names, for messages.
 std::string gguf_pre_tokenizer_names();
 
 }  // namespace vitrine::checkpoint

@@ -9,7 +9,7 @@
 
 namespace vitrine::checkpoint {
 
-/// True where the bytes in the file are not the tensor's own.
+/// Returns true where the bytes in the file are not the tensor's own.
 inline bool is_transformed(const TensorInfo& info) {
   return info.block_format != nullptr || info.interleaved_head_rows > 0;
 }

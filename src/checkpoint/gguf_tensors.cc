@@ -4,14 +4,13 @@
 #include <array>
 #include <charconv>
 
-#include "gguf_gemma.h"
 #include "gguf_model.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
 namespace {
 
-/// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
+/// Names between "blk.N." and ".weight" or ".bias", and the modules that they are.
 constexpr std::array kLayerNames = {
     GgufName{"attn_norm", "input_layernorm"},
     GgufName{"attn_q", "self_attn.q_proj"},
@@ -27,7 +26,8 @@ constexpr std::array kLayerNames = {
     GgufName{"ffn_down", "mlp.down_proj"},
     GgufName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
 };
-/// Of latent attention. The matrix that makes keys and values stands whole, or as its halves.
+/// Modules of latent attention. The matrix that makes keys and values stands whole, or as its
+/// halves.
 constexpr std::array kLatentNames = {
     GgufName{"attn_q_a", "self_attn.q_a_proj"},
     GgufName{"attn_q_a_norm", "self_attn.q_a_layernorm"},
@@ -38,7 +38,7 @@ constexpr std::array kLatentNames = {
     GgufName{"attn_k_b", "self_attn.k_b_proj"},
     GgufName{"attn_v_b", "self_attn.v_b_proj"},
 };
-/// Of a layer that drafts, beside what a layer has.
+/// Modules of a layer that drafts, beside what every layer has.
 constexpr std::array kDraftNames = {
     GgufName{"nextn.eh_proj", "eh_proj"},
     GgufName{"nextn.enorm", "enorm"},
@@ -47,18 +47,12 @@ constexpr std::array kDraftNames = {
     GgufName{"nextn.shared_head_head", "shared_head.head"},
     GgufName{"nextn.embed_tokens", "embed_tokens"},
 };
-/// Their last norm is named for the embedding.
-constexpr std::string_view kEmbeddingNorm = "token_embd_norm.weight";
-/// Behind GgufArchitecture::shared_block.
+/// Modules behind GgufArchitecture::shared_block.
 constexpr std::array kSharedNames = {
     GgufName{"ffn_gate_shexp", "gate_proj"},
     GgufName{"ffn_up_shexp", "up_proj"},
     GgufName{"ffn_down_shexp", "down_proj"},
 };
-
-std::string final_norm(const GgufArchitecture& architecture) {
-  return architecture.has_convolutions ? "model.embedding_norm.weight" : "model.norm.weight";
-}
 
 class TensorMapper {
  public:
@@ -82,8 +76,8 @@ class TensorMapper {
 
   void map(TensorInfo info) {
     if (info.name == "token_embd.weight") return add(info, "model.embed_tokens.weight");
-    if (info.name == (architecture_.has_convolutions ? kEmbeddingNorm : "output_norm.weight")) {
-      return add(info, final_norm(architecture_));
+    if (info.name == architecture_.final_norm.gguf) {
+      return add(info, std::string(architecture_.final_norm.module));
     }
     if (info.name == "output.weight") return add(info, "lm_head.weight");
     if (info.name == "rope_freqs.weight") return add(info, info.name);
@@ -128,8 +122,6 @@ class TensorMapper {
     const std::string base = name.substr(0, dot);
     const std::string suffix = dot == name.npos ? "" : name.substr(dot);
     if (suffix != ".weight" && suffix != ".bias") unknown(info);
-    const bool is_gpt_oss = architecture_.model_type == "gpt_oss";
-    if (is_gpt_oss && name == "attn_sinks.weight") return add(info, prefix + "self_attn.sinks");
     if (!architecture_.correction.empty() && name == "exp_probs_b.bias") {
       return add(info, prefix + std::string(architecture_.correction));
     }
@@ -157,7 +149,7 @@ class TensorMapper {
       if (base != part.gguf || suffix != ".weight" || !architecture_.has_latents) continue;
       return add(info, prefix + std::string(part.module) + suffix);
     }
-    if (architecture_.has_convolutions) unknown(info);
+    if (architecture_.has_own_names_only) unknown(info);
     const auto* found = std::ranges::find(kLayerNames, base, &GgufName::gguf);
     const bool is_foreign =
         (base == "post_attention_norm" && !architecture_.has_post_norm) ||
@@ -185,7 +177,8 @@ class TensorMapper {
     add(info, prefix + std::string(found->module) + suffix);
   }
 
-  /// Of each expert the rows of the gate projection, then as many of the up projection.
+  /// Adds the halves of a tensor that has for each expert the rows of the gate projection, then as
+  /// many of the up projection.
   void add_gate_and_up(const TensorInfo& fused, const std::string& block) {
     if (fused.shape.size() != 3 || fused.shape[0] != experts_ || fused.shape[1] % 2 != 0) {
       throw_bad_file(place(fused) + " has the shape " + shape_text(fused.shape) + "; expected [" +
@@ -200,7 +193,7 @@ class TensorMapper {
     }
   }
 
-  /// Every `turns`th part of the tensor that the shape describes, from `turn` on.
+  /// Adds every `turns`th part of the tensor that the shape describes, from `turn` on.
   void add_experts(const TensorInfo& stacked, const std::string& block, const std::string& end,
                    uint64_t turn = 0, uint64_t turns = 1) {
     const bool is_bias = end.ends_with(".bias");
@@ -222,7 +215,8 @@ class TensorMapper {
     }
   }
 
-  /// "ffn_gate.3": files from before the experts were stacked.
+  /// Adds "ffn_gate.3" and its like, of files from before the experts were stacked. Returns false
+  /// for another tensor.
   bool add_single_expert(const TensorInfo& info, const std::string& base,
                          const std::string& block) {
     for (const auto& [gguf, module] : {std::pair{"ffn_gate.", architecture_.gate},
@@ -286,9 +280,7 @@ std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
 
 std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name) {
   if (name == "model.embed_tokens.weight") return "token_embd.weight";
-  if (name == final_norm(architecture)) {
-    return architecture.has_convolutions ? std::string(kEmbeddingNorm) : "output_norm.weight";
-  }
+  if (name == architecture.final_norm.module) return std::string(architecture.final_norm.gguf);
   if (name == "lm_head.weight") return "output.weight";
   for (const GgufName& own : architecture.model_names) {
     if (name == own.module) return std::string(own.gguf);
@@ -320,17 +312,13 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
       return named(part.gguf);
     }
   }
-  const bool is_gpt_oss = architecture.model_type == "gpt_oss";
-  if (is_gpt_oss && name.ends_with(".self_attn.sinks")) {
-    return "blk." + layer + ".attn_sinks.weight";
-  }
   if (architecture.has_latents) {
     const auto* latent = std::ranges::find(kLatentNames, module, &GgufName::module);
     if (latent != kLatentNames.end()) return named(latent->gguf);
   }
   const auto* found = std::ranges::find(kLayerNames, module, &GgufName::module);
   if (found != kLayerNames.end()) return named(found->gguf);
-  const bool is_fused = is_gemma(architecture);
+  const bool is_fused = architecture.has_gate_up_experts;
   for (const auto& [part, base] :
        {std::pair{architecture.gate, is_fused ? "ffn_gate_up_exps" : "ffn_gate_exps"},
         {architecture.up, is_fused ? "ffn_gate_up_exps" : "ffn_up_exps"},

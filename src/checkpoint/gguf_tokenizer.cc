@@ -29,8 +29,8 @@ constexpr int64_t kByte = 6;
 constexpr uint64_t kMaxTokens = 1 << 22;
 /// Every cut of a SentencePiece piece is tried; longer ones would take minutes.
 constexpr size_t kMaxPieceBytes = 1024;
-/// Of the squares of the pieces' lengths: what their cuts take to try, and to write as merges.
-/// 256,000 pieces of Gemma come to a tenth of it.
+/// The most that the squares of the pieces' lengths may come to: their cuts take so much to try,
+/// and to write as merges. 256,000 pieces of Gemma come to a tenth of it.
 constexpr uint64_t kMaxPieceWork = uint64_t{1} << 28;
 
 class TokenizerWriter {

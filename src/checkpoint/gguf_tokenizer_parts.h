@@ -13,7 +13,7 @@ namespace vitrine::checkpoint {
 
 inline constexpr std::string_view kSpacePiece = "\xe2\x96\x81";  // ▁
 
-/// "…" with escapes. Throws kBadFile where `text` is no UTF-8; `place` names it.
+/// Writes text as "…" with escapes. Throws kBadFile where `text` is no UTF-8; `place` names it.
 template <typename Place>
 void append_json_string(std::string_view text, const Place& place, std::string& out) {
   constexpr char kHex[] = "0123456789abcdef";
@@ -34,7 +34,8 @@ void append_json_string(std::string_view text, const Place& place, std::string& 
   out += '"';
 }
 
-/// What writes a space as SentencePiece does, and what reads its pieces as text again.
+/// The normalizer that writes a space as SentencePiece does, and the decoder that reads its pieces
+/// as text again.
 inline nlohmann::json space_as_piece() {
   return {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpacePiece}};
 }

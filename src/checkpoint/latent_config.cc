@@ -2,15 +2,15 @@
 #include "latent_config.h"
 
 #include <algorithm>
+#include <string>
 
 #include "config_limits.h"
+#include "decoder_config.h"
+#include "rope_config.h"
+#include "text.h"
 
 namespace vitrine::checkpoint {
 namespace {
-
-bool is_deepseek_v3(const ModelConfig& config) {
-  return config.model_type == "deepseek_v3" || config.model_type == "kimi_k2";
-}
 
 void require_width(const Fields& fields, const ModelConfig& config, std::string_view name,
                    int64_t width) {
@@ -21,12 +21,8 @@ void require_width(const Fields& fields, const ModelConfig& config, std::string_
 
 }  // namespace
 
-bool has_latent_attention(const ModelConfig& config) {
-  return is_deepseek_v3(config) || config.model_type == "deepseek_v2" ||
-         config.model_type == "glm4_moe_lite";
-}
-
-void read_latent(const Fields& fields, ModelConfig& config) {
+void read_latent_heads(const Fields& fields, ModelConfig& config) {
+  config.num_heads = fields.required_integer("num_attention_heads", 1, kMaxHeads);
   config.kv_lora_rank = fields.required_integer("kv_lora_rank", 1, kMaxWidth);
   config.q_lora_rank = fields.integer("q_lora_rank", 1, kMaxWidth).value_or(0);
   config.qk_nope_head_dim = fields.required_integer("qk_nope_head_dim", 1, kMaxWidth);
@@ -48,27 +44,33 @@ void read_latent(const Fields& fields, ModelConfig& config) {
   }
   config.num_kv_heads = 1;
   config.attention_bias = fields.boolean("attention_bias").value_or(false);
-  config.rope_interleave =
-      config.model_type == "deepseek_v2" || fields.boolean("rope_interleave").value_or(true);
+  config.rope_interleave = fields.boolean("rope_interleave").value_or(true);
 }
 
-void check_routing(const Fields& fields, ModelConfig& config) {
+void check_routing(const Fields& fields, const ModelConfig& config, std::string_view scoring,
+                   std::initializer_list<std::string_view> methods) {
+  if (config.num_experts == 0) return;
   if (fields.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1) {
     fields.unsupported("moe_layer_freq", "1 (experts in each layer behind the dense ones)");
   }
-  const bool is_v2 = config.model_type == "deepseek_v2";
-  const auto scoring = fields.string("scoring_func");
-  if (scoring && *scoring != (is_v2 ? "softmax" : "sigmoid")) {
-    fields.unsupported("scoring_func", is_v2 ? "'softmax'" : "'sigmoid'");
+  if (fields.string("scoring_func").value_or(std::string(scoring)) != scoring) {
+    fields.unsupported("scoring_func", quote_text(scoring));
   }
   const auto method = fields.string("topk_method");
-  if (is_v2 && method.value_or("greedy") == "greedy") {
-    config.router_groups = config.router_chosen_groups = 1;
+  if (!method || std::ranges::find(methods, *method) != methods.end()) return;
+  std::string known;
+  for (const std::string_view name : methods) {
+    known += (known.empty() ? "" : " or ") + quote_text(name);
   }
-  if (!method) return;
-  if (is_v2 ? *method != "greedy" && *method != "group_limited_greedy" : *method != "noaux_tc") {
-    fields.unsupported("topk_method", is_v2 ? "'greedy' or 'group_limited_greedy'" : "'noaux_tc'");
-  }
+  fields.unsupported("topk_method", known);
+}
+
+void read_latent_config(const Fields& fields, ModelConfig& config) {
+  read_latent_heads(fields, config);
+  read_rope(fields, config);
+  read_windows(fields, config);
+  read_feed_forward(fields, config);
+  check_routing(fields, config, "sigmoid", {"noaux_tc"});
 }
 
 }  // namespace vitrine::checkpoint

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of config.json that says what latent attention (MLA; DeepSeek-V2, 2024) is made of.
+// Readers of the config.json of models with latent attention (MLA; DeepSeek-V2, 2024). They throw
+// kBadFile, and kUnsupported, naming the field.
 #pragma once
 
+#include <initializer_list>
+#include <string_view>
+
 #include "fields.h"
-#include "vitrine/checkpoint.h"
+#include "model_config.h"
 
 namespace vitrine::checkpoint {
 
-/// By the config's model_type.
-bool has_latent_attention(const ModelConfig& config);
-/// Reads it in place of heads, their width and biases; num_heads is set. Throws kBadFile, and
-/// kUnsupported.
-void read_latent(const Fields& fields, ModelConfig& config);
-/// Behind the router's own fields, of which the family may not use all. Throws kUnsupported for
-/// another way of choosing experts than the family's.
-void check_routing(const Fields& fields, ModelConfig& config);
+/// Reads heads, the widths of their parts and the latents' ranks.
+void read_latent_heads(const Fields& fields, ModelConfig& config);
+/// Refuses another scoring of experts than `scoring`, and other methods of their choice than
+/// `methods`, where the config names them. Does nothing for a model without experts.
+void check_routing(const Fields& fields, const ModelConfig& config, std::string_view scoring,
+                   std::initializer_list<std::string_view> methods);
+/// Reads a model of DeepSeek-V3's kind: latent attention, and experts by corrected scores.
+void read_latent_config(const Fields& fields, ModelConfig& config);
 
 }  // namespace vitrine::checkpoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: fields that have a word for each layer.
+// Fields that have a word for each layer.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace vitrine::checkpoint {
 
-/// The words of such a field, each one of two; empty where there is none and `is_required` is not
-/// set. Throws kBadFile for another number of them, kUnsupported for another word.
+/// Returns the words of such a field, each one of two; empty where there is none and `is_required`
+/// is not set. Throws kBadFile for another number of them, kUnsupported for another word.
 std::vector<std::string> read_layer_types(const Fields& fields, std::string_view name,
                                           int64_t layers, std::string_view one,
                                           std::string_view other, bool is_required = false);

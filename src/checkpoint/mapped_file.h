@@ -13,14 +13,15 @@ namespace vitrine::checkpoint {
 /// The first `size` bytes of an open file, mapped for reading.
 class MappedFile {
  public:
-  /// `path` stands in messages. Throws kIo.
+  /// Maps a file; `path` stands in messages. Throws kIo.
   MappedFile(const std::string& path, int descriptor, uint64_t size);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// Whether the file had fewer bytes than were mapped at a moment that a MappedFileGuard saw.
+  /// Returns whether the file had fewer bytes than were mapped at a moment that a MappedFileGuard
+  /// saw.
   bool was_cut() const;
 
  private:

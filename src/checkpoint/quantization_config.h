@@ -38,10 +38,10 @@ class QuantizationConfig {
   /// Throws kBadFile for a broken one, kUnsupported for a valid one that Vitrine can't read.
   explicit QuantizationConfig(const Fields& fields);
 
-  /// What applies to a linear module of that name. As compressed-tensors decides: ignored modules
-  /// first, then exact names, then expressions, then the class "Linear".
+  /// Returns what applies to a linear module of that name. As compressed-tensors decides: ignored
+  /// modules first, then exact names, then expressions, then the class "Linear".
   std::optional<QuantizedModule> find(std::string_view module_name) const;
-  /// How the name of a tensor of 8-bit floats' scales may end; the first is the usual one.
+  /// Returns how the name of a tensor of 8-bit floats' scales may end; the first is the usual one.
   const std::vector<std::string>& float_scale_suffixes() const { return float_scale_suffixes_; }
 
  private:

@@ -32,11 +32,11 @@ constexpr std::string_view kTekken = "tekken.json";
 constexpr std::string_view kTiktoken = "tiktoken.model";
 constexpr uint64_t kMaxVocabularyBytes = uint64_t{256} << 20;
 constexpr size_t kMaxTokenBytes = 1024;
-/// Of the squares of the tokens' lengths: what their cuts take to try.
+/// The most that the squares of the tokens' lengths may come to: their cuts take so much to try.
 constexpr uint64_t kMaxCutWork = uint64_t{1} << 28;
 /// A thousand are published.
 constexpr int64_t kMaxSpecialTokens = 1 << 16;
-/// Of a tiktoken.model, whatever its tokenizer_config.json names.
+/// Tokens of a tiktoken.model, whatever its tokenizer_config.json names.
 constexpr int64_t kReservedTokens = 256;
 
 struct SpecialToken {

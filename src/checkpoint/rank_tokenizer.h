@@ -6,12 +6,12 @@
 
 namespace vitrine::checkpoint {
 
-/// The path of such a vocabulary in a model's folder; empty where there is none.
+/// Returns the path of such a vocabulary in a model's folder; empty where there is none.
 std::string find_rank_tokenizer(const std::string& folder);
 
-/// The vocabulary as a tokenizer.json. Throws kIo; kBadFile for a broken one, with the file, the
-/// field or line and what was expected; kUnsupported for a tiktoken.model of another family than
-/// Kimi's, which is the only one whose pattern is known.
+/// Reads the vocabulary as a tokenizer.json. Throws kIo; kBadFile for a broken one, with the file,
+/// the field or line and what was expected; kUnsupported for a tiktoken.model of another family
+/// than Kimi's, which is the only one whose pattern is known.
 std::string rank_tokenizer_json(const std::string& path);
 
 }  // namespace vitrine::checkpoint

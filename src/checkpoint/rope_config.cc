@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "config_limits.h"
-#include "delta_config.h"
 #include "rope_config.h"
 #include "text.h"
 
@@ -13,13 +12,12 @@ namespace {
 constexpr double kMaxTheta = 1e15;
 constexpr double kMaxFactor = 1e6;
 
-/// How much of a head is rotated: a share, or a number of elements (minimax_m2).
-void read_rotary_dim(const Fields& fields, ModelConfig& config) {
+/// Reads how much of a head is rotated: a share, or a number of elements.
+void read_rotary_dim(const Fields& fields, ModelConfig& config, bool rotates_part) {
   const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);
   const auto elements = fields.integer("rotary_dim", 1, config.head_dim);
   if (!factor && !elements) return;
-  if (config.model_type != "glm4_moe" && config.model_type != "minimax_m2" &&
-      !has_linear_layers(config)) {
+  if (!rotates_part) {
     if (factor && *factor != 1.0) fields.unsupported("partial_rotary_factor", "1 (whole heads)");
     return;
   }
@@ -108,8 +106,8 @@ void read_longrope(const Fields& fields, const ModelConfig& config, RopeScaling&
   scaling.attention_factor = fields.number("attention_factor", 1e-6, kMaxFactor).value_or(usual);
 }
 
-void read_scaling(const Fields& fields, ModelConfig& config) {
-  read_rotary_dim(fields, config);
+void read_scaling(const Fields& fields, ModelConfig& config, bool rotates_part) {
+  read_rotary_dim(fields, config, rotates_part);
   const char* field = fields.find("rope_type") != nullptr ? "rope_type" : "type";
   const std::string type = fields.string(field).value_or("default");
   RopeScaling scaling;
@@ -130,11 +128,12 @@ void read_scaling(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-void read_rope(const Fields& fields, ModelConfig& config) {
+void read_rope(const Fields& fields, ModelConfig& config, bool rotates_part) {
   const auto theta = fields.number("rope_theta", 1.0, kMaxTheta);
   config.rope_theta = theta.value_or(1e4);
-  read_rotary_dim(fields, config);
-  if (const auto scaling = fields.object("rope_scaling")) read_scaling(*scaling, config);
+  read_rotary_dim(fields, config, rotates_part);
+  if (const auto scaling = fields.object("rope_scaling"))
+    read_scaling(*scaling, config, rotates_part);
   const auto rope = fields.object("rope_parameters");
   if (!rope) return;
   for (const auto& [name, value] : fields.find("rope_parameters")->items()) {
@@ -146,7 +145,7 @@ void read_rope(const Fields& fields, ModelConfig& config) {
     }
     config.rope_theta = *inner;
   }
-  read_scaling(*rope, config);
+  read_scaling(*rope, config, rotates_part);
 }
 
 }  // namespace vitrine::checkpoint

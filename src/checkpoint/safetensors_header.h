@@ -11,7 +11,7 @@
 
 namespace vitrine::checkpoint {
 
-/// A header longer than this is refused, as the reference implementation does.
+/// The most bytes of a header, as the reference implementation has it.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
 /// Reads and checks the header of a file: lengths, dtypes, shapes, offsets (they must cover the
@@ -19,8 +19,8 @@ inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 /// is absolute. Throws kBadFile, kUnsupported for a dtype of the format that Vitrine lacks.
 std::vector<TensorInfo> read_safetensors_header(const InputFile& file, int file_index);
 
-/// Product of the extents times the size of an element; nothing where it overflows or an extent is
-/// negative.
+/// Returns the product of the extents times the size of an element; nothing where it overflows or
+/// an extent is negative.
 std::optional<uint64_t> tensor_bytes(DType dtype, const std::vector<int64_t>& shape);
 
 }  // namespace vitrine::checkpoint

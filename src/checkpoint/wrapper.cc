@@ -2,11 +2,11 @@
 #include "wrapper.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "family.h"
 #include "family_defaults.h"
 #include "fields.h"
 #include "text.h"
@@ -16,17 +16,19 @@ namespace {
 
 constexpr std::string_view kTextConfig = "text_config";
 
-/// Types of wrappers, none of which is a text model's, and of the text models that they have where
-/// the text part does not say.
-struct Wrapper {
-  std::string_view type, text_type;
-  bool is_tied;  ///< where neither says whether the head is the embedding
+/// A wrapper's type, and the family of the text model in it.
+struct FoundWrapper {
+  const Family* family = nullptr;
+  const Wrapper* wrapper = nullptr;
 };
-constexpr Wrapper kWrappers[] = {
-    {"gemma4", "gemma4_text", true},    {"kimi_k25", "deepseek_v3", true},
-    {"llama4", "llama4_text", false},   {"mistral3", "mistral", true},
-    {"qwen3_5", "qwen3_5_text", false}, {"qwen3_5_moe", "qwen3_5_moe_text", false},
-};
+
+FoundWrapper find_wrapper(std::string_view type) {
+  for (const Family* family : all_families()) {
+    const auto found = std::ranges::find(family->wrappers, type, &Wrapper::type);
+    if (found != family->wrappers.end()) return {family, &*found};
+  }
+  return {};
+}
 
 struct Rename {
   std::string_view from, to;
@@ -43,10 +45,10 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
   const Fields fields(config, place);
   const std::string type = fields.string("model_type").value_or("");
   const auto text = fields.object(kTextConfig);
-  const Wrapper* const wrapper = std::ranges::find(kWrappers, type, &Wrapper::type);
+  const auto [family, wrapper] = find_wrapper(type);
   if (!text) {
     // A config of a text model may have the wrapper's name; what is neither lacks its sizes.
-    if (wrapper != std::end(kWrappers) && fields.find("hidden_size") == nullptr) {
+    if (wrapper != nullptr && fields.find("hidden_size") == nullptr) {
       fields.bad(kTextConfig, "the fields of the text model in " + quote_text(type));
     }
     add_family_defaults(config, /*is_wrapped=*/false);
@@ -55,7 +57,7 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
   TextConfig result{*fields.find(kTextConfig), place + ": text_config"};
   if (text->find("model_type") == nullptr) {
     result.fields["model_type"] =
-        wrapper == std::end(kWrappers) ? type + "_text" : std::string(wrapper->text_type);
+        family == nullptr ? type + "_text" : std::string(family->model_types.front());
   }
   for (const char* name : {"dtype", "torch_dtype", "bos_token_id", "architectures"}) {
     const nlohmann::json* own = text->find(name);
@@ -76,7 +78,7 @@ TextConfig text_config(nlohmann::json config, const std::string& place) {
   constexpr const char* kTied = "tie_word_embeddings";
   if (const nlohmann::json* outer = fields.find(kTied)) {
     result.fields[kTied] = *outer;
-  } else if (text->find(kTied) == nullptr && wrapper != std::end(kWrappers)) {
+  } else if (text->find(kTied) == nullptr && wrapper != nullptr) {
     result.fields[kTied] = wrapper->is_tied;
   }
   add_family_defaults(result.fields, /*is_wrapped=*/true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: folders of models that see and hear, of which the text model is read.
+// Private to the room: folders of models that see and hear, whose text model is read.
 #pragma once
 
 #include <nlohmann/json.hpp>

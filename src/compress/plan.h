@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "vitrine/checkpoint.h"
+#include "checkpoint/model_config.h"
 #include "vitrine/compress.h"
 #include "vitrine/quant.h"
 

@@ -2,10 +2,10 @@
 // Keys and values of heads' own layers.
 #pragma once
 
+#include "checkpoint/model_config.h"
 #include "draft_heads/draft_tree.h"
 #include "draft_heads/head_memory.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "vitrine/checkpoint.h"
 
 namespace vitrine::draft_heads {
 

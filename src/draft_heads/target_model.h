@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "vitrine/checkpoint.h"
+#include "checkpoint/model_config.h"
 
 namespace vitrine::draft_heads {
 

@@ -193,7 +193,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);
   resolve_taps(options, graph);
-  resolve_kv_budget(options, config, graph);
+  resolve_kv_budget(options, graph);
   return options;
 }
 

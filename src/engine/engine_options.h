@@ -2,8 +2,8 @@
 // What an engine's options mean for a model.
 #pragma once
 
+#include "checkpoint/model_config.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {

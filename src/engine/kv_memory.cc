@@ -14,27 +14,26 @@ namespace vitrine {
 std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint, const EngineOptions& options) {
   using engine::KvBlocks;
   const ModelConfig config = engine::described_config(parse_model_config(checkpoint), options);
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  ops::Graph graph = model::build_graph(checkpoint, config);
   const EngineOptions resolved = engine::resolve_options(options, checkpoint, config, graph);
-  const KvBlocks blocks = engine::find_kv_blocks(resolved, config, graph);
+  const KvBlocks blocks = engine::find_kv_blocks(resolved, graph);
   KvMemory full, windowed, states;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.is_linear_layer(layer)) {
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    if (graph.keeps_state(layer)) {
       ++states.layers;
-    } else if (config.kv_source(layer) == layer) {
+    } else if (graph.kv_shape(layer).source == layer) {
       const bool is_windowed =
           !blocks.is_windowed.empty() && blocks.is_windowed[static_cast<size_t>(layer)];
       KvMemory& kind = is_windowed ? windowed : full;
       ++kind.layers;
       kind.positions = (is_windowed ? blocks.windowed : blocks.full) * resolved.kv_block_size;
-      kind.bytes += engine::layer_block_bytes(resolved, config, layer) *
+      kind.bytes += engine::layer_block_bytes(resolved, graph, layer).sum() *
                     static_cast<uint64_t>(is_windowed ? blocks.windowed : blocks.full);
     }
   }
   windowed.window = blocks.window;
-  states.states = engine::num_states(resolved, config);
-  states.bytes = engine::state_bytes(resolved, config);
+  states.states = engine::num_states(resolved, graph);
+  states.bytes = engine::state_bytes(resolved, graph);
   std::vector<KvMemory> kinds;
   for (const KvMemory& kind : {full, windowed, states}) {
     if (kind.layers > 0) kinds.push_back(kind);
@@ -47,8 +46,7 @@ std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint, const EngineOption
 int64_t longest_context(const Checkpoint& checkpoint, const EngineOptions& options,
                         uint64_t bytes) {
   const ModelConfig config = parse_model_config(checkpoint);
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  ops::Graph graph = model::build_graph(checkpoint, config);
   EngineOptions first = options;
   first.max_context = 1;
   const EngineOptions resolved = engine::resolve_options(first, checkpoint, config, graph);
@@ -57,10 +55,10 @@ int64_t longest_context(const Checkpoint& checkpoint, const EngineOptions& optio
     EngineOptions sized = resolved;
     sized.max_context = static_cast<int>(context);
     sized.kv_bytes = options.kv_bytes;
-    engine::resolve_kv_budget(sized, config, graph);
-    const engine::KvBlocks blocks = engine::find_kv_blocks(sized, config, graph);
+    engine::resolve_kv_budget(sized, graph);
+    const engine::KvBlocks blocks = engine::find_kv_blocks(sized, graph);
     const uint64_t of_context = sized.kv_bytes + engine::rope_table_bytes(config, sized) +
-                                kv::BlockPool::bytes_of(engine::pool_sizes(sized, config, blocks));
+                                kv::BlockPool::bytes_of(engine::pool_sizes(sized, graph, blocks));
     return of_context <= bytes ? sized.max_context : 0;
   };
   int64_t fits = 0;

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "vitrine/checkpoint.h"
+#include "checkpoint/model_config.h"
 
 namespace vitrine {
 
@@ -232,13 +232,13 @@ Tokenizer open_tokenizer(const Checkpoint& checkpoint) {
   return Tokenizer::from_json(json, checkpoint.tokenizer_name());
 }
 
-Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config) {
+Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelFacts& facts) {
   Tokenizer tokenizer = open_tokenizer(checkpoint);
-  if (tokenizer.vocab_size() <= config.vocab_size) return tokenizer;
+  if (tokenizer.vocab_size() <= facts.vocab_size) return tokenizer;
   throw Error(ErrorKind::kBadFile,
               checkpoint.tokenizer_name() + ": the vocabulary has " +
                   std::to_string(tokenizer.vocab_size()) + " ids and the model's embedding " +
-                  std::to_string(config.vocab_size) + " rows (" +
+                  std::to_string(facts.vocab_size) + " rows (" +
                   (checkpoint.is_gguf() ? "token_embd.weight" : "config.json") +
                   ", vocab_size); expected a tokenizer of this model");
 }

@@ -100,8 +100,12 @@ void describe_model(const ModelConfig& config, const EngineOptions& options,
   summary.num_attention_heads = static_cast<int>(config.num_heads);
   summary.num_key_value_heads = static_cast<int>(config.num_kv_heads);
   summary.head_dim = static_cast<int>(config.head_dim);
+  summary.latent_size = config.is_latent() ? static_cast<int>(config.stored_key_width()) : 0;
   summary.num_experts = static_cast<int>(config.num_experts);
   summary.num_experts_per_token = static_cast<int>(config.num_experts_per_token);
+  summary.moe_intermediate_size = static_cast<int>(config.moe_intermediate_size);
+  summary.shared_expert_intermediate_size =
+      static_cast<int>(config.shared_expert_intermediate_size);
   for (int64_t id : config.eos_token_ids) {
     summary.eos_token_ids.push_back(static_cast<int32_t>(id));
   }

@@ -2,6 +2,7 @@
 // What is looked at once when a model is loaded, before its weights.
 #pragma once
 
+#include "checkpoint/model_config.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 

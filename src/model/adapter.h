@@ -19,9 +19,9 @@ namespace vitrine::model {
 /// other modules as targets, trained biases, magnitudes). Immutable.
 class LoraAdapters final : public ops::AdapterWeights {
  public:
-  /// tiled: in the tiles that the CPU's kernels are fastest with (kernels/cpu/cpu_kernels.h); else
-  /// rows as in the file.
-  /// `sum`: adapters and scales that make one more behind those of `folders`, unless it is empty.
+  /// `sum` names adapters and scales that make one more behind those of `folders`, unless it is
+  /// empty. `tiled`: the matrices stand in the tiles that the CPU's kernels are fastest with
+  /// (kernels/cpu/cpu_kernels.h); else their rows stand as in the file.
   LoraAdapters(const std::vector<std::string>& folders,
                std::span<const std::pair<std::string, float>> sum, const ops::Graph& graph,
                bool tiled = false);

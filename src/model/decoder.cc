@@ -120,7 +120,7 @@ class DecoderBuilder {
 
   void add_post_norm(const std::string& weight, AuditLayout::Term::Kind part) {
     ops::PostNormParameters post;
-    post.part = part;
+    post.term = part;
     post.weight = name(weight);
     post.eps = config_.rms_norm_eps;
     graph_.add("post_norm", layer_, {added_, residual_}, {residual_}, std::move(post));

@@ -2,8 +2,6 @@
 #include "model/draft_layer.h"
 
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <utility>
 
 #include "model/architecture.h"
@@ -18,15 +16,16 @@ namespace {
 using ops::OpNode;
 using ops::ValueId;
 
-constexpr std::array kFamilies = {"deepseek_v3", "glm4_moe",         "glm4_moe_lite",
-                                  "kimi_k2",     "qwen3_5",          "qwen3_5_text",
-                                  "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"};
+DraftLayers draft_layers_of(const ModelConfig& config) {
+  const Architecture* architecture = lookup_architecture(config.model_type);
+  return architecture == nullptr ? DraftLayers::kNone : architecture->drafts;
+}
 
 bool adds_one_to_norms(const ModelConfig& config) {
   return !config.linear_layers.empty() && config.linear_layout == LinearLayout::kPublished;
 }
 
-/// What a checkpoint calls the parts.
+/// A checkpoint's names of the parts.
 struct DraftNames {
   std::string layer;   // before the names of the decoder layer's tensors
   std::string joined;  // the matrix [hidden, 2 * hidden]
@@ -34,7 +33,7 @@ struct DraftNames {
   std::string table, head;  // empty: they have none of their own
 };
 
-// Of the layer that drafts, counted from 0.
+/// Returns the names of a layer that drafts, counted from 0.
 DraftNames names_of(const ModelConfig& config, int index) {
   if (adds_one_to_norms(config)) {  // folders of Qwen3-Next and Qwen3.5
     return {"mtp.layers.0.",
@@ -60,58 +59,6 @@ bool has_matrix(const Checkpoint& checkpoint, const std::string& module) {
                              checkpoint.find_quantized(module) != nullptr);
 }
 
-/// Replaces an op's parameters where they are of this kind.
-template <typename Parameters, typename Edit>
-void edit(OpNode& node, const Edit& change) {
-  const auto* found = node.find<Parameters>();
-  if (found == nullptr) return;
-  auto changed = std::make_shared<Parameters>(*found);
-  change(*changed);
-  node.parameters = std::move(changed);
-}
-
-/// Puts one beginning of tensors' names in place of another in all that an op of a layer reads.
-class LayerRenamer {
- public:
-  LayerRenamer(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
-
-  void rename(OpNode& node) const {
-    edit<ops::NormParameters>(node, [&](auto& own) { put(own.weight); });
-    edit<ops::QkvParameters>(node, [&](auto& own) {
-      for (std::string& name : own.matrices) put(name);
-      for (std::string& name : own.biases) put(name);
-    });
-    edit<ops::AttentionParameters>(node, [&](auto& own) {
-      put(own.query_norm);
-      put(own.key_norm);
-    });
-    edit<ops::ProjectParameters>(node, [&](auto& own) {
-      put(own.matrix);
-      put(own.bias);
-    });
-    edit<ops::DenseParameters>(node, [&](auto& own) {
-      put(own.gate);
-      put(own.up);
-      put(own.down);
-    });
-    edit<ops::RouterParameters>(node, [&](auto& own) { put(own.matrix); });
-    edit<ops::ExpertsParameters>(node, [&](auto& own) { put(own.prefix); });
-    edit<ops::CombineParameters>(node, [&](auto& own) { put(own.shared_gate); });
-  }
-
- private:
-  void put(std::string& name) const {
-    const size_t at = name.find(from_);
-    if (at != std::string::npos) name.replace(at, from_.size(), to_);
-  }
-
-  std::string from_, to_;
-};
-
-bool is_drafting_family(const ModelConfig& config) {
-  return std::ranges::find(kFamilies, config.model_type) != kFamilies.end();
-}
-
 bool has_tensors(const Checkpoint& checkpoint, const ModelConfig& config, const DraftNames& names) {
   if (has_matrix(checkpoint, names.joined)) return true;
   return config.num_draft_layers > 0 && checkpoint.find(names.token_norm) != nullptr;
@@ -119,9 +66,12 @@ bool has_tensors(const Checkpoint& checkpoint, const ModelConfig& config, const 
 
 void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,
                          const DraftNames& names) {
-  if (!is_drafting_family(config)) {
+  if (draft_layers_of(config) == DraftLayers::kNone) {
     std::string known;
-    for (const char* family : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family);
+    for (const std::string& name : architecture_names()) {
+      if (lookup_architecture(name)->drafts == DraftLayers::kNone) continue;
+      known += (known.empty() ? "" : ", ") + name;
+    }
     throw Error(ErrorKind::kUnsupported,
                 checkpoint.config_name() + ": field 'model_type' is '" + config.model_type +
                     "', of which no layer that drafts (MTP) is known; expected one of " + known);
@@ -137,7 +87,9 @@ void require_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config
 
 }  // namespace
 
-bool feeds_normed_rows(const ModelConfig& config) { return config.model_type.starts_with("qwen"); }
+bool feeds_normed_rows(const ModelConfig& config) {
+  return draft_layers_of(config) == DraftLayers::kQwen;
+}
 
 std::string final_norm_of(const ModelConfig& config) {
   const std::string name = "model.norm.weight";
@@ -145,12 +97,13 @@ std::string final_norm_of(const ModelConfig& config) {
 }
 
 int num_draft_layers(const ModelConfig& config) {
-  if (config.model_type.starts_with("qwen")) return 1;
+  if (draft_layers_of(config) == DraftLayers::kQwen) return 1;
   return std::max(1, static_cast<int>(config.num_draft_layers));
 }
 
 bool has_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {
-  return is_drafting_family(config) && has_tensors(checkpoint, config, names_of(config, index));
+  return draft_layers_of(config) != DraftLayers::kNone &&
+         has_tensors(checkpoint, config, names_of(config, index));
 }
 
 DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, int index) {
@@ -162,7 +115,7 @@ DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& co
   const auto layers = static_cast<size_t>(whole.num_layers);
   if (!whole.linear_layers.empty()) whole.linear_layers.resize(layers, false);
   if (!whole.windows.empty()) whole.windows.resize(layers, 0);
-  ops::Graph all = find_architecture(config.model_type, checkpoint.config_name()).build(whole);
+  ops::Graph all = build_graph(checkpoint, whole);
 
   DraftLayer result{config, {}};
   ModelConfig& own = result.config;
@@ -173,11 +126,11 @@ DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& co
   own.mlp_only_layers.clear();
 
   const ops::GraphHead last = all.heads.at(0);
+  const ValueId stream = all.stream();
   const std::vector<OpNode> nodes = std::exchange(all.nodes, {});
   ops::Graph& graph = result.graph = std::move(all);
   graph.num_layers = 1;
   graph.state_floats.clear();
-  const ValueId stream = nodes[last.final_norm].inputs.at(0);
   const ValueId given = graph.add_value("given", config.hidden_size);
   const ValueId joined = graph.add_value("joined", 2 * config.hidden_size);
   ops::DraftInputParameters input;
@@ -192,17 +145,21 @@ DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& co
   project.takes_adapters = false;
   graph.add("project", -1, {joined}, {stream}, std::move(project));
 
-  const LayerRenamer renamer("model.layers." + std::to_string(layer) + ".", names.layer);
+  const std::string own_prefix = "model.layers." + std::to_string(layer) + ".";
+  const auto rename = [&](std::string& name) {
+    const size_t at = name.find(own_prefix);
+    if (at != std::string::npos) name.replace(at, own_prefix.size(), names.layer);
+  };
   for (OpNode node : nodes) {
     if (node.layer != layer) continue;
     node.layer = 0;
-    renamer.rename(node);
+    node.parameters = node.parameters->renamed(rename);
     graph.nodes.push_back(std::move(node));
   }
   OpNode norm = nodes[last.final_norm], head = nodes[last.node];
-  edit<ops::NormParameters>(norm, [&](auto& parameters) { parameters.weight = names.final_norm; });
+  norm.parameters = norm.parameters->renamed([&](std::string& name) { name = names.final_norm; });
   if (has_matrix(checkpoint, names.head)) {
-    edit<ops::HeadParameters>(head, [&](auto& parameters) { parameters.matrix = names.head; });
+    head.parameters = head.parameters->renamed([&](std::string& name) { name = names.head; });
   }
   graph.nodes.push_back(std::move(norm));
   graph.nodes.push_back(std::move(head));

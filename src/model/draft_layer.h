@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "checkpoint/model_config.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 
 namespace vitrine::model {
 
@@ -16,7 +16,7 @@ struct DraftLayer {
   ops::Graph graph;    // begins with rows that it is given (ops::takes_rows)
 };
 
-/// How many such layers guess, one behind another. Of Qwen's families it is the first alone.
+/// Returns how many such layers guess, one behind another.
 int num_draft_layers(const ModelConfig& config);
 
 /// Returns whether build_draft_layer() can build that one.
@@ -27,11 +27,12 @@ bool has_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config, in
 DraftLayer build_draft_layer(const Checkpoint& checkpoint, const ModelConfig& config,
                              int index = 0);
 
-/// Whether further drafts begin with what the head of the layer reads (Qwen3-Next), and not with
-/// what left the layer (DeepSeek-V3).
+/// Returns whether further drafts begin with what the head of the layer reads (DraftLayers::kQwen),
+/// and not with what left the layer.
 bool feeds_normed_rows(const ModelConfig& config);
 
-/// The name of the weight of the norm behind the model's last layer, for find_named_vector().
+/// Returns the name of the weight of the norm behind the model's last layer, for
+/// find_named_vector().
 std::string final_norm_of(const ModelConfig& config);
 
 }  // namespace vitrine::model

@@ -81,7 +81,7 @@ int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
 }
 
 void FileExpertCache::read(int32_t index) noexcept {
-  // Of the thread: it grows to the largest matrix once.
+  // Each thread has its own, which grows to the largest matrix once.
   thread_local std::vector<std::byte> buffer;
   Expert& expert = *experts_[static_cast<size_t>(missing_[static_cast<size_t>(index)])];
   try {

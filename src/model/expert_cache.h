@@ -32,7 +32,7 @@ class FileExpertCache final : public ops::ExpertCache {
   const ops::ExpertMatrices& matrices(int32_t expert) const override {
     return experts_[static_cast<size_t>(expert)]->matrices;
   }
-  /// After planning: takes the memory. Throws kInvalidArgument where the budget does not hold
+  /// Takes the memory, after planning. Throws kInvalidArgument where the budget does not hold
   /// `most_active` experts, as many as one layer of a step may need.
   void allocate(int64_t most_active);
 

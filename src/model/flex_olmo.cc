@@ -16,7 +16,15 @@ ops::Graph build_flex_olmo(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"flex_olmo", build_flex_olmo}));
+constexpr const char* kFlexOlmoDefaults =
+    R"({"vocab_size": 100352, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads":
+        32, "intermediate_size": 11008, "max_position_embeddings": 4096, "rms_norm_eps": 1e-06,
+        "tie_word_embeddings": false, "attention_bias": false, "num_experts_per_tok": 5,
+        "num_experts": 7, "norm_topk_prob": false, "rope_theta": 500000.0})";
+
+VITRINE_REGISTER_ARCHITECTURE((Architecture{
+    .family = {.model_types = {"flex_olmo"}, .defaults = kFlexOlmoDefaults},
+    .build = build_flex_olmo}));
 
 }  // namespace
 }  // namespace vitrine::model

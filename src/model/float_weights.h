@@ -12,11 +12,11 @@ namespace vitrine::model {
 
 struct FloatMatrix {
   std::vector<float> values;  // [rows, cols]
-  int64_t group_size = 0;     // with which it is quantized, as its activations then are; 0: float
+  int64_t group_size = 0;     // columns of a scale, of activations too; 0: it is not quantized
 };
 
-/// Throws vitrine::Error for a missing tensor or another shape. An interface, for a backend that
-/// links nothing of this room.
+/// Reads weights for a backend that links nothing of this room, hence an interface. Throws
+/// vitrine::Error for a missing tensor or another shape.
 class FloatWeights {
  public:
   virtual ~FloatWeights() = default;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/architecture.h"
+#include "model/gemma4.h"
 #include "ops/decoder_ops.h"
 
 namespace vitrine::model {
@@ -18,7 +19,8 @@ constexpr kernels::Gating kGelu{kernels::Gating::Kind::kGeluTanh};
 
 class Gemma4Builder {
  public:
-  explicit Gemma4Builder(const ModelConfig& config) : config_(config) {
+  explicit Gemma4Builder(const ModelConfig& config)
+      : config_(config), own_(config.own_fields<Gemma4Fields>()) {
     graph_.num_layers = static_cast<int>(config.num_layers);
     graph_.vocab_size = config.vocab_size;
     graph_.num_heads = config.num_heads;
@@ -39,13 +41,13 @@ class Gemma4Builder {
     embed.table = "model.embed_tokens";
     embed.multiplier = config_.embedding_multiplier;
     graph_.add("embed", -1, {}, {residual_}, std::move(embed));
-    if (config_.per_layer_input_size > 0) add_layer_inputs();
+    if (own_.per_layer_input_size > 0) add_layer_inputs();
     for (layer_ = 0; layer_ < graph_.num_layers; ++layer_) {
       add_norm("input_layernorm.weight", normed_, /*enters_layer=*/true);
       add_attention();
       add_post_norm("post_attention_layernorm.weight", Part::kAttention);
       add_feed_forward();
-      if (config_.per_layer_input_size > 0) add_layer_input();
+      if (own_.per_layer_input_size > 0) add_layer_input();
     }
     layer_ = -1;
     const ValueId rows = graph_.add_value("head_input", hidden, /*per_row=*/true);
@@ -56,7 +58,7 @@ class Gemma4Builder {
     const size_t final_norm = graph_.add("rms_norm", -1, {residual_}, {rows}, std::move(norm));
     ops::HeadParameters head;
     head.matrix = config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head";
-    head.soft_cap = config_.final_logit_softcapping;
+    head.soft_cap = own_.final_logit_softcapping;
     graph_.heads.push_back({graph_.add("head", -1, {rows}, {}, std::move(head)), rows, final_norm});
     return std::move(graph_);
   }
@@ -66,7 +68,7 @@ class Gemma4Builder {
     return "model.layers." + std::to_string(layer_) + "." + part;
   }
 
-  /// A value of that name and width; layers of both kinds have their own.
+  /// Returns the value of that name and width; layers of both kinds have their own.
   ValueId value(const std::string& name, int64_t width) {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const ops::Value& known = graph_.values[i];
@@ -84,11 +86,11 @@ class Gemma4Builder {
     graph_.add("rms_norm", layer_, {residual_}, {out}, std::move(norm));
   }
 
-  /// Of the last block of a layer: its scalar follows.
+  /// Adds the norm behind a block; behind the last one of a layer (`is_last`) its scalar follows.
   void add_post_norm(const std::string& weight, Part part, bool is_last = false,
                      std::array<std::string, 2> inner = {}, ValueId second = -1) {
     ops::PostNormParameters post;
-    post.part = part;
+    post.term = part;
     post.weight = name(weight);
     post.eps = config_.rms_norm_eps;
     if (is_last) post.scalar = name("layer_scalar");
@@ -119,7 +121,7 @@ class Gemma4Builder {
     if (has_keys) {
       inputs.push_back(value("key", shape.kv_heads * shape.head_dim));
       inputs.push_back(value("value", shape.kv_heads * shape.head_dim));
-      const bool takes_keys = is_global && config_.values_from_keys;
+      const bool takes_keys = is_global && own_.values_from_keys;
       ops::QkvParameters qkv;
       qkv.matrices = {name("self_attn.q_proj"), name("self_attn.k_proj"),
                       name(takes_keys ? "self_attn.k_proj" : "self_attn.v_proj")};
@@ -144,8 +146,8 @@ class Gemma4Builder {
   }
 
   void add_feed_forward() {
-    const bool is_last = config_.per_layer_input_size == 0;
-    const bool is_wide = config_.double_wide_mlp && graph_.kv_shape(layer_).source != layer_;
+    const bool is_last = own_.per_layer_input_size == 0;
+    const bool is_wide = own_.double_wide_mlp && graph_.kv_shape(layer_).source != layer_;
     add_norm("pre_feedforward_layernorm.weight", normed_, /*enters_layer=*/false);
     ops::DenseParameters dense;
     dense.gate = name("mlp.gate_proj");
@@ -192,17 +194,17 @@ class Gemma4Builder {
     return sum;
   }
 
-  /// Before the layers.
+  /// Adds what stands before the layers.
   void add_layer_inputs() {
-    const int64_t width = config_.num_layers * config_.per_layer_input_size;
+    const int64_t width = config_.num_layers * own_.per_layer_input_size;
     const ValueId projected = graph_.add_value("projected_embedding", width);
     layer_inputs_ = graph_.add_value("layer_inputs", width);
     add_projection("model.per_layer_model_projection", residual_, projected);
     ops::LayerInputsParameters inputs;
     inputs.table = "model.embed_tokens_per_layer";
-    inputs.table_rows = config_.per_layer_vocab_size;
-    inputs.width = config_.per_layer_input_size;
-    inputs.table_scale = std::sqrt(static_cast<double>(config_.per_layer_input_size));
+    inputs.table_rows = own_.per_layer_vocab_size;
+    inputs.width = own_.per_layer_input_size;
+    inputs.table_scale = std::sqrt(static_cast<double>(own_.per_layer_input_size));
     inputs.scale = 1.0 / std::sqrt(static_cast<double>(config_.hidden_size));
     inputs.sum_scale = 1.0 / std::sqrt(2.0);
     inputs.norm = "model.per_layer_projection_norm.weight";
@@ -212,17 +214,18 @@ class Gemma4Builder {
   }
 
   void add_layer_input() {
-    const ValueId gate = value("layer_gate", config_.per_layer_input_size);
-    const ValueId gated = value("gated_layer_input", config_.per_layer_input_size);
+    const ValueId gate = value("layer_gate", own_.per_layer_input_size);
+    const ValueId gated = value("gated_layer_input", own_.per_layer_input_size);
     add_projection(name("per_layer_input_gate"), residual_, gate);
     ops::LayerGateParameters own;
-    own.first = layer_ * config_.per_layer_input_size;
+    own.first = layer_ * own_.per_layer_input_size;
     graph_.add("layer_gate", layer_, {gate, layer_inputs_}, {gated}, std::move(own));
     add_projection(name("per_layer_projection"), gated, branch_);
     add_post_norm("post_per_layer_input_norm.weight", Part::kLayerInput, /*is_last=*/true);
   }
 
   const ModelConfig& config_;
+  const Gemma4Fields& own_;
   ops::Graph graph_;
   int layer_ = -1;
   ValueId residual_ = -1, normed_ = -1, branch_ = -1, layer_inputs_ = -1;
@@ -230,7 +233,20 @@ class Gemma4Builder {
 
 ops::Graph build_gemma4(const ModelConfig& config) { return Gemma4Builder(config).build(); }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"gemma4_text", build_gemma4}));
+constexpr const char* kGemma4Defaults =
+    R"({"vocab_size": 262144, "hidden_size": 2304, "num_hidden_layers": 30, "num_attention_heads":
+        8, "intermediate_size": 9216, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131072, "rms_norm_eps": 1e-06, "tie_word_embeddings": true,
+        "attention_bias": false, "sliding_window": 512, "vocab_size_per_layer_input": 262144,
+        "hidden_size_per_layer_input": 256, "attention_k_eq_v": false, "num_kv_shared_layers": 0,
+        "enable_moe_block": false, "use_double_wide_mlp": false})";
+
+VITRINE_REGISTER_ARCHITECTURE((Architecture{.family = {.model_types = {"gemma4_text"},
+                                                       .defaults = kGemma4Defaults,
+                                                       .read_config = read_gemma4,
+                                                       .wrappers = {{"gemma4", true}},
+                                                       .gguf_forms = gemma4_gguf_forms()},
+                                            .build = build_gemma4}));
 
 }  // namespace
 }  // namespace vitrine::model

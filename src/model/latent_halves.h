@@ -15,11 +15,11 @@ struct LatentHalves {
   const TensorInfo* values = nullptr;  // [heads, value_rows, latent]
 };
 
-/// None where the file has no tensor of a first half, or `module` whole.
+/// Finds the halves; nothing where the file has no tensor of a first half, or `module` whole.
 std::optional<LatentHalves> find_latent_halves(const Checkpoint& checkpoint,
                                                const std::string& module);
-/// [rows, cols]: head by head the rows of its key, then of its value. Throws kIo, and kBadFile for
-/// other shapes.
+/// Reads the whole matrix [rows, cols]: head by head the rows of its key, then of its value. Throws
+/// kIo, and kBadFile for other shapes.
 std::vector<float> join_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves,
                                       int64_t rows, int64_t cols);
 

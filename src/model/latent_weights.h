@@ -10,8 +10,9 @@
 
 namespace vitrine::model {
 
-/// The handles of both halves, without memory: BF16 or F16 where the checkpoint has the matrix so,
-/// else F32, which holds every quantized number exactly. Throws kBadFile for a missing tensor.
+/// Makes the handles of both halves, without memory: BF16 or F16 where the checkpoint has the
+/// matrix so, else F32, which holds every quantized number exactly. Throws kBadFile for a missing
+/// tensor.
 ops::LatentWeights find_latent_weights(const Checkpoint& checkpoint,
                                        const ops::LatentModule& module);
 /// Reads the matrix and writes the halves to memory of these sizes. Throws kIo, and kBadFile for

@@ -14,7 +14,22 @@ ops::Graph build_olmoe(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"olmoe", build_olmoe}));
+constexpr const char* kOlmoeDefaults =
+    R"({"vocab_size": 50304, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads":
+        16, "intermediate_size": 2048, "max_position_embeddings": 4096, "rms_norm_eps": 1e-05,
+        "tie_word_embeddings": false, "attention_bias": false, "num_experts_per_tok": 8,
+        "num_experts": 64, "norm_topk_prob": false, "rope_theta": 10000.0})";
+
+VITRINE_REGISTER_ARCHITECTURE((Architecture{
+    .family = {.model_types = {"olmoe"},
+               .defaults = kOlmoeDefaults,
+               .gguf_forms = {{.name = "olmoe",
+                               .has_experts = true,
+                               .class_name = "OlmoeForCausalLM",
+                               .has_head_norms = true,
+                               .has_output_bias = true,
+                               .has_one_width = true}}},
+    .build = build_olmoe}));
 
 }  // namespace
 }  // namespace vitrine::model

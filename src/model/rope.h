@@ -4,20 +4,20 @@
 
 #include <vector>
 
-#include "vitrine/checkpoint.h"
+#include "checkpoint/model_config.h"
 
 namespace vitrine::model {
 
-/// Of which layers: gemma4 has frequencies of their own for those that slide.
+/// Names the layers that frequencies are for: gemma4 has others for layers that slide.
 enum class RopeKind { kOwn, kSliding };
 
-/// Frequencies of a head: half of the elements that are rotated.
+/// Returns the number of frequencies of a head: half of the elements that are rotated.
 int64_t rope_half(const ModelConfig& config, RopeKind kind);
 
-/// rope_half frequencies in radians a position, computed in float32 as transformers does.
+/// Returns rope_half frequencies in radians a position, computed in float32 as transformers does.
 std::vector<float> rope_frequencies(const ModelConfig& config, RopeKind kind);
 
-/// What cosine and sine are multiplied with: 1 but for YaRN and LongRoPE.
+/// Returns what cosine and sine are multiplied with: 1 but for YaRN and LongRoPE.
 float rope_attention_factor(const ModelConfig& config);
 
 }  // namespace vitrine::model

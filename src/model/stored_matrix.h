@@ -12,31 +12,31 @@
 
 namespace vitrine::model {
 
-/// The tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate and up
-/// projection run in one kernel, so each has one only where the other has.
+/// Returns the tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate
+/// and up projection run in one kernel, so each has such a tensor only where the other has.
 const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module);
 
-/// Rows of floats, of blocks or of quantized numbers that are read, and packed where they are no
-/// floats, any of them alone.
+/// A matrix whose rows are floats, blocks or quantized numbers. Rows are read one by one or all,
+/// and packed where they are no floats.
 struct StoredMatrix {
-  const TensorInfo* info = nullptr;           // the checkpoint's; of quantized numbers theirs
+  const TensorInfo* info = nullptr;           // the checkpoint's tensor of the (quantized) numbers
   std::optional<QuantizedTensors> quantized;  // where `quantization_config` says what they mean
   kernels::Weight weight;                     // its pointers are null until place()
   kernels::WeightBytes bytes;
   int64_t stored_row_bytes = 0;
-  int64_t first_row = 0;  // of the file's, which is row 0 here
+  int64_t first_row = 0;  // row of the file that is row 0 here
   std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
 
-  /// Each part's bytes, up to a whole cache line.
+  /// Returns each part's bytes, up to a whole cache line.
   size_t num_bytes() const;
-  /// What reading all of it takes from the file.
+  /// Returns what reading all of it takes from the file.
   uint64_t file_bytes() const;
-  /// Leaves rows [begin, end) of it, before it is placed or mapped.
+  /// Drops all rows but [begin, end), before it is placed or mapped.
   void keep_rows(int64_t begin, int64_t end);
-  /// `memory` holds num_bytes(), 64-byte aligned.
+  /// Puts it into `memory`, which holds num_bytes() and is 64-byte aligned.
   void place(std::byte* memory);
-  /// Of what cannot be used where the file has it, when the rest is mapped: zero points, and scales
-  /// of 8-bit floats.
+  /// Returns the bytes that have to be read when the rest is mapped, since they cannot be used
+  /// where the file has them: zero points, and scales of 8-bit floats.
   size_t bytes_beside_map() const;
   /// Points the handle into the file's mapping, and reads those bytes to `beside`; false where the
   /// file has the rows in another order. Throws kIo, kBadFile.
@@ -47,11 +47,12 @@ struct StoredMatrix {
 void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module, int64_t found_rows,
                         int64_t found_cols, int64_t rows, int64_t cols);
 
-/// Throws kBadFile for a missing tensor or another shape, kUnsupported for another dtype.
+/// Finds a matrix. Throws kBadFile for a missing tensor or another shape, kUnsupported for another
+/// dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
                                 int64_t rows, int64_t cols);
-/// Of a matrix in a file with a scale that is infinite or no number, or of 8-bit floats with a NaN;
-/// row -1: unknown.
+/// Makes the error of a matrix that has a scale that is infinite or no number, or a NaN among 8-bit
+/// floats; row -1: unknown.
 Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row);
 /// Reads rows [row_begin, row_end) to their place; row_begin is a multiple of 16, row_end too
 /// unless it is the last. `buffer` is scratch. Throws kIo, and kBadFile for a scale that is not

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kLayerPrefix = "model.layers.";
 
-/// Of "model.layers.7.mlp.…": 7; else -1.
+/// Returns the layer of a name ("model.layers.7.mlp.…": 7), or -1.
 int64_t layer_of(std::string_view name) {
   int64_t layer = -1;
   if (!name.starts_with(kLayerPrefix)) return layer;
@@ -23,7 +23,7 @@ int64_t layer_of(std::string_view name) {
   return layer;
 }
 
-/// Whether one of the parts of a name between its points is one of these.
+/// Returns whether one of the parts of a name between its points is one of these.
 template <size_t count>
 bool has_part(std::string_view name, const std::array<std::string_view, count>& parts) {
   while (!name.empty()) {
@@ -40,7 +40,7 @@ bool has_end(std::string_view name, const std::array<std::string_view, count>& e
   return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-/// Of wrappers around a text model, outside of its layers.
+/// Says of a tensor that it belongs to a wrapper around a text model, outside of its layers.
 bool sees_or_hears(std::string_view name, const ModelConfig&) {
   static constexpr std::array<std::string_view, 16> kParts = {
       "visual",         "vision_tower",          "vision_model",    "vision_encoder",
@@ -50,7 +50,8 @@ bool sees_or_hears(std::string_view name, const ModelConfig&) {
   return layer_of(name) < 0 && has_part(name, kParts);
 }
 
-/// Of layers behind the last one as the config counts them, or named so.
+/// Says of a tensor that it belongs to a layer that drafts: behind the last one as the config
+/// counts them, or named so.
 bool drafts(std::string_view name, const ModelConfig& config) {
   if (name.starts_with("mtp.") || name.starts_with("model.mtp")) return true;
   const int64_t layer = layer_of(name);

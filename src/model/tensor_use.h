@@ -5,15 +5,15 @@
 
 #include <string_view>
 
+#include "checkpoint/model_config.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 #include "vitrine/tensor_use.h"
 
 namespace vitrine::model {
 
-/// `graph` is the whole model's, whose config this is. Throws kBadFile with the first names where
-/// tensors are unused, unless some are missing, which whoever reads them says; `lenient`: logs it
-/// instead.
+/// Counts the tensors by their use. `graph` is that of the whole model of this config. Throws
+/// kBadFile with the first names where tensors are unused, or logs it (`lenient`); does neither
+/// where tensors are missing, since whoever reads these will say so.
 TensorUse find_tensor_use(const Checkpoint& checkpoint, const ModelConfig& config,
                           const ops::Graph& graph, bool lenient);
 

@@ -9,8 +9,7 @@
 namespace vitrine::model {
 
 WeightUses::WeightUses(const Checkpoint& checkpoint, const ModelConfig& config) {
-  add_graph(checkpoint,
-            find_architecture(config.model_type, checkpoint.config_name()).build(config));
+  add_graph(checkpoint, build_graph(checkpoint, config));
   for (int layer = 0; layer < num_draft_layers(config); ++layer) {
     if (!has_draft_layer(checkpoint, config, layer)) break;
     add_graph(checkpoint, build_draft_layer(checkpoint, config, layer).graph);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops of a model, and of the layers behind it that draft, do with each of its tensors:
-// whoever stores weights in another format asks.
+// What the ops of a model, and of the layers behind it that draft, do with each of its tensors, for
+// whoever stores weights in another format.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "checkpoint/model_config.h"
 #include "ops/graph.h"
-#include "vitrine/checkpoint.h"
 
 namespace vitrine::model {
 
@@ -22,10 +22,10 @@ struct WeightUse {
   };
   Kind kind = Kind::kVector;
   std::string_view purpose;  ///< "router", "norm"; empty for kProduct
-  std::string module;        ///< of a matrix; empty for a vector
+  std::string module;        ///< the matrix's; empty for a vector
 };
 
-/// Finds the use of each tensor of a checkpoint, of which it keeps nothing.
+/// Finds the use of each tensor of a checkpoint, and keeps nothing of the checkpoint.
 class WeightUses {
  public:
   /// Throws what find_architecture() throws.

@@ -24,7 +24,8 @@ class WeightMemory {
   WeightMemory(const WeightMemory&) = delete;
   WeightMemory& operator=(const WeightMemory&) = delete;
   ~WeightMemory();
-  /// Zeroed, 64-byte aligned, valid as long as this. Throws kOutOfMemory naming what it is for.
+  /// Returns zeroed memory, 64-byte aligned, valid as long as this. Throws kOutOfMemory naming
+  /// `what`.
   std::byte* allocate(size_t size, const std::string& what);
 
  private:
@@ -40,10 +41,10 @@ class WeightMemory {
 class CheckpointWeights : public ops::PackedWeights {
  public:
   /// With `read` false the tensors' presence, types and shapes are checked, and what they would
-  /// take is counted: a plan can be made and not run. (Of mapped ones what stands beside the map is
-  /// read.) With an `expert_cache_bytes` above 0 routed experts are read when a step needs them,
-  /// into so much memory. With `mapped` matrices stay in the file, which is mapped, but for those
-  /// whose rows it has in another order.
+  /// take is counted: a plan can be made and not run. (What stands beside a mapped matrix is read.)
+  /// With an `expert_cache_bytes` above 0 routed experts are read when a step needs them, into so
+  /// much memory. With `mapped` the file is mapped and matrices stay in it, but for those whose
+  /// rows it has in another order.
   CheckpointWeights(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint, bool read,
                     uint64_t expert_cache_bytes = 0, bool mapped = false)
       : kernel_(kernel),
@@ -76,14 +77,14 @@ class CheckpointWeights : public ops::PackedWeights {
   void replace(const std::string& module, const Checkpoint& from);
   void replace(const std::string& module, std::span<const float> values);
 
-  /// Of the matrices that stand in the file, the largest strip (ops/products.h); 0: there are none.
+  /// Returns the largest strip (ops/products.h) of matrices that stay in the file; 0: none does.
   size_t strip_bytes() const;
   /// Throws kIo where a file is not as it was opened.
   void check_files() const { checkpoint_.check_unchanged(); }
-  /// What is wrong with a mapped matrix that a product refused.
+  /// Makes the error of a mapped matrix that a product refused.
   Error bad_number_error(const kernels::Weight& matrix) const;
 
-  /// Where the matrices lie.
+  /// Returns where the matrices lie.
   std::vector<std::span<const std::byte>> memory() const;
   uint64_t num_bytes() const { return num_bytes_ + experts_.num_bytes(); }
   uint64_t num_mapped_bytes() const { return num_mapped_bytes_; }

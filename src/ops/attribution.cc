@@ -12,8 +12,8 @@
 namespace vitrine::ops {
 namespace {
 
-int64_t hidden_size(PlanContext& context) {
-  return context.scratch.value(context.graph.nodes[0].outputs[0]).width;
+int64_t hidden_size(const PlanContext& context) {
+  return context.graph.width(context.graph.stream());
 }
 
 // Keeps vectors of the tokens whose logits are asked for.

@@ -18,12 +18,6 @@ inline constexpr const char* kAttributionProbe = "attribution_probe";
 /// Numbers that a token has in post_norm_mean_squares: one of what is added, then two of branches.
 inline constexpr int64_t kPostNormMeanSquares = 3;
 
-/// A norm that experts' outputs pass before they reach the residual stream.
-struct PassedNorm {
-  std::string weight;
-  int32_t mean_square = 0;  // which of post_norm_mean_squares it divides by
-};
-
 /// Keeps what an op added to the residual stream: the stream behind it or, of experts, their own
 /// vectors.
 struct AttributionProbeParameters final : OpParametersOf<AttributionProbeParameters> {

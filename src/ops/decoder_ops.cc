@@ -2,6 +2,9 @@
 // What the ops of decoders say of themselves. A backend that is a library of its own has a copy.
 #include "ops/decoder_ops.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace vitrine::ops {
 
 namespace {
@@ -10,6 +13,16 @@ using Kind = AuditLayout::Term::Kind;
 
 const AuditLayout::Layer& layer_of(const AuditLayout& layout, const OpNode& node) {
   return layout.layers[static_cast<size_t>(node.layer)];
+}
+
+AddedPart added(const OpNode& source, ResidualPart part) { return {part, &source, {}, 0, {}}; }
+
+/// Returns the last op before `node` that makes a value; null where none does.
+const OpNode* maker_of(const Graph& graph, const OpNode& node, ValueId value) {
+  for (const OpNode* before = &node; before-- != graph.nodes.data();) {
+    if (std::ranges::find(before->outputs, value) != before->outputs.end()) return before;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -97,8 +110,8 @@ void LayerInputsParameters::append_weights(WeightNames& names) const {
   names.add_vectors("norm", {norm});
 }
 
-std::optional<ResidualPart> EmbedParameters::residual(const Graph&, const OpNode&) const {
-  return ResidualPart{Kind::kEmbedding};
+std::vector<AddedPart> EmbedParameters::added_parts(const Graph&, const OpNode& node) const {
+  return {added(node, ResidualPart{Kind::kEmbedding})};
 }
 
 std::vector<RecordedWords> NormParameters::recorded(const AuditLayout& layout,
@@ -121,9 +134,9 @@ void ProjectParameters::append_matrices(const Graph& graph, const OpNode& node,
   all.push_back({matrix, graph.width(node.outputs[0]), graph.width(node.inputs[0])});
 }
 
-std::optional<ResidualPart> ProjectParameters::residual(const Graph&, const OpNode&) const {
-  if (!adds_to_residual) return std::nullopt;
-  return ResidualPart{Kind::kAttention};
+std::vector<AddedPart> ProjectParameters::added_parts(const Graph&, const OpNode& node) const {
+  if (!adds_to_residual) return {};
+  return {added(node, ResidualPart{Kind::kAttention})};
 }
 
 void DenseParameters::append_matrices(const Graph& graph, const OpNode& node,
@@ -134,9 +147,9 @@ void DenseParameters::append_matrices(const Graph& graph, const OpNode& node,
   all.push_back({down, graph.width(node.outputs[0]), intermediate});
 }
 
-std::optional<ResidualPart> DenseParameters::residual(const Graph&, const OpNode&) const {
-  if (!adds_to_residual) return std::nullopt;
-  return ResidualPart{Kind::kDense};
+std::vector<AddedPart> DenseParameters::added_parts(const Graph&, const OpNode& node) const {
+  if (!adds_to_residual) return {};
+  return {added(node, ResidualPart{Kind::kDense})};
 }
 
 void RouterParameters::append_matrices(const Graph& graph, const OpNode& node,
@@ -165,10 +178,10 @@ void ExpertsParameters::append_matrices(const Graph& graph, const OpNode& node,
   }
 }
 
-std::optional<ResidualPart> CombineParameters::residual(const Graph& graph,
-                                                        const OpNode& node) const {
-  if (!adds_to_residual) return std::nullopt;
-  return part(graph, node);
+std::vector<AddedPart> CombineParameters::added_parts(const Graph& graph,
+                                                      const OpNode& node) const {
+  if (!adds_to_residual) return {};
+  return {added(node, *made_part(graph, node))};
 }
 
 std::vector<RecordedWords> CombineParameters::recorded(const AuditLayout& layout,
@@ -178,12 +191,32 @@ std::vector<RecordedWords> CombineParameters::recorded(const AuditLayout& layout
   return {{layer.expert_norms, layer.top_k}};
 }
 
-ResidualPart CombineParameters::part(const Graph& graph, const OpNode& node) const {
+std::optional<ResidualPart> CombineParameters::made_part(const Graph& graph,
+                                                         const OpNode& node) const {
   ResidualPart part{Kind::kExpert};
   part.top_k = graph.width(node.inputs.at(0)) / graph.width(node.outputs.at(0));
   part.has_shared = node.inputs.size() > 2;
   part.multiplier = multiplier;
   return part;
+}
+
+std::vector<AddedPart> PostNormParameters::added_parts(const Graph& graph,
+                                                       const OpNode& node) const {
+  std::vector<AddedPart> parts;
+  const size_t branches = node.inputs.size() - 1;
+  for (size_t i = 0; i < branches; ++i) {
+    const OpNode* const maker = maker_of(graph, node, node.inputs[i]);
+    const auto made = maker == nullptr ? std::nullopt : maker->parameters->made_part(graph, *maker);
+    if (!made) continue;
+    AddedPart part = added(*maker, *made);
+    if (has_two()) part.norms.push_back({inner.at(i), static_cast<int32_t>(1 + i)});
+    part.norms.push_back({weight, 0});
+    part.eps = eps;
+    parts.push_back(std::move(part));
+  }
+  if (parts.size() < branches) parts.push_back(added(node, ResidualPart{term}));
+  parts.back().scalar = scalar;
+  return parts;
 }
 
 }  // namespace vitrine::ops

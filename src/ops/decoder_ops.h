@@ -20,7 +20,8 @@ struct EmbedParameters final : OpParametersOf<EmbedParameters> {
   double multiplier = 1;
 
   void append_weights(WeightNames& names) const override;
-  std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+  void rename_weights(const Rename& rename) { rename(table); }
+  std::vector<AddedPart> added_parts(const Graph&, const OpNode& node) const override;
 };
 
 /// residual -> normed; or residual alone, whose norm is recorded where something records.
@@ -34,7 +35,9 @@ struct NormParameters final : OpParametersOf<NormParameters> {
   bool enters_layer = false;
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) { rename(weight); }
   bool reads_stream_between_layers() const override { return enters_layer; }
+  std::optional<NormWeight> norm_weight() const override { return NormWeight{weight, eps}; }
   /// Whether what it makes of the stream stands in a token's record.
   bool is_recorded(const OpNode& node) const { return enters_layer && node.layer >= 0; }
   std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
@@ -47,6 +50,10 @@ struct QkvParameters final : OpParametersOf<QkvParameters> {
   std::array<std::string, 3> biases;    // empty: none
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string& name : matrices) rename(name);
+    for (std::string& name : biases) rename(name);
+  }
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
 };
@@ -71,6 +78,10 @@ struct AttentionParameters final : OpParametersOf<AttentionParameters> {
   bool has_output_gate = false;
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&query_norm, &key_norm, &sinks}) rename(*name);
+  }
+  std::optional<KvReads> kv_reads() const override { return KvReads{window, !sinks.empty()}; }
 };
 
 /// The most taps of a convolution over positions, in any config.
@@ -114,6 +125,16 @@ struct GatedDeltaParameters final : OpParametersOf<GatedDeltaParameters> {
   double eps = 0;           // of that
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&convolution, &rate, &bias, &norm}) rename(*name);
+  }
+  StateShapes state(const Graph&, const OpNode&) const override {
+    return {{shape.value_heads, shape.key_dim, shape.value_dim},
+            {shape.taps - 1, shape.channels()}};
+  }
+  std::string_view speciality() const override {
+    return "keeps a state in place of keys and values";
+  }
 };
 
 /// [tokens, 3 * width] b, c, x -> [tokens, width]: c times the causal convolution of b times x,
@@ -125,6 +146,15 @@ struct ShortConvolutionParameters final : OpParametersOf<ShortConvolutionParamet
   std::string bias;    // [width]; empty: none
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&weight, &bias}) rename(*name);
+  }
+  StateShapes state(const Graph& graph, const OpNode& node) const override {
+    return {{}, {taps - 1, graph.width(node.outputs[0])}};
+  }
+  std::string_view speciality() const override {
+    return "keeps a state in place of keys and values";
+  }
 };
 
 /// query, latent -> attended: latent attention (MLA; DeepSeek-V2, 2024), absorbed. A position has
@@ -140,6 +170,11 @@ struct LatentAttentionParameters final : OpParametersOf<LatentAttentionParameter
   bool rotates_neighbours = false;
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&keys_and_values.module, &norm}) rename(*name);
+  }
+  std::optional<KvReads> kv_reads() const override { return KvReads{}; }
+  std::string_view speciality() const override { return "has latent attention"; }
   int64_t query_dim() const { return keys_and_values.key_rows + rotary_dim; }  // of a head
   int64_t key_dim() const { return keys_and_values.latent + rotary_dim; }
 };
@@ -155,9 +190,12 @@ struct ProjectParameters final : OpParametersOf<ProjectParameters> {
   bool steers_state = false;   // it makes strengths and decays of a state
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&matrix, &bias}) rename(*name);
+  }
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
-  std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+  std::vector<AddedPart> added_parts(const Graph&, const OpNode& node) const override;
 };
 
 /// normed, residual -> residual; or normed -> out.
@@ -170,9 +208,12 @@ struct DenseParameters final : OpParametersOf<DenseParameters> {
   bool adds_to_residual = false;
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&gate, &up, &down}) rename(*name);
+  }
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
-  std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+  std::vector<AddedPart> added_parts(const Graph&, const OpNode& node) const override;
   std::vector<OwnRows> own_rows(const Graph&, const OpNode&) const override {
     return {{"dense_hidden", intermediate}};
   }
@@ -203,6 +244,9 @@ struct RouterParameters final : OpParametersOf<RouterParameters> {
   }
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&matrix, &bias, &correction, &expert_scale}) rename(*name);
+  }
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
   const RouterShape* router() const override { return &shape; }
@@ -226,6 +270,7 @@ struct ExpertsParameters final : OpParametersOf<ExpertsParameters> {
   bool has_biases = false;  // of all three: the tensors "….bias"
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) { rename(prefix); }
   std::string module(int64_t expert, const std::string& role) const {
     return prefix + std::to_string(expert) + "." + role;
   }
@@ -245,9 +290,9 @@ struct CombineParameters final : OpParametersOf<CombineParameters> {
   bool adds_to_residual = true;
 
   void append_weights(WeightNames& names) const override;
-  std::optional<ResidualPart> residual(const Graph& graph, const OpNode& node) const override;
-  /// What its sum is made of, wherever it goes.
-  ResidualPart part(const Graph& graph, const OpNode& node) const;
+  void rename_weights(const Rename& rename) { rename(shared_gate); }
+  std::optional<ResidualPart> made_part(const Graph& graph, const OpNode& node) const override;
+  std::vector<AddedPart> added_parts(const Graph& graph, const OpNode& node) const override;
   std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
 };
 
@@ -259,20 +304,31 @@ struct HeadParameters final : OpParametersOf<HeadParameters> {
   double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) { rename(matrix); }
+  std::optional<LogitMatrix> logits() const override {
+    return LogitMatrix{matrix, multiplier, soft_cap};
+  }
 };
 
 /// branch, residual -> residual: what a block gives is normed before it is added (gemma4). Of two
 /// branches each is normed by itself, then their sum.
 struct PostNormParameters final : OpParametersOf<PostNormParameters> {
   static constexpr std::string_view kKind = "post_norm";
-  /// What a branch that is no sum over experts is of, for whoever takes a logit apart.
-  AuditLayout::Term::Kind part = AuditLayout::Term::Kind::kAttention;
+  /// The term of a branch that is no sum over experts, for whoever takes a logit apart.
+  AuditLayout::Term::Kind term = AuditLayout::Term::Kind::kAttention;
   std::string weight;
   std::array<std::string, 2> inner;  // of two branches
   double eps = 0;
   std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string& name : inner) rename(name);
+    for (std::string* name : {&weight, &scalar}) rename(*name);
+  }
+  /// Returns the routed experts among its branches, then what is left.
+  std::vector<AddedPart> added_parts(const Graph& graph, const OpNode& node) const override;
+  std::string_view speciality() const override { return "norms what a block gives"; }
   bool has_two() const { return !inner[0].empty(); }
 };
 
@@ -290,6 +346,9 @@ struct LayerInputsParameters final : OpParametersOf<LayerInputsParameters> {
   double eps = 0;
 
   void append_weights(WeightNames& names) const override;
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&table, &norm}) rename(*name);
+  }
 };
 
 /// gate [width], layer inputs -> out [width]: gelu(gate) times the layer's vector.

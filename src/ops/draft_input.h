@@ -22,11 +22,15 @@ struct DraftInputParameters final : OpParametersOf<DraftInputParameters> {
     names.add_tables("embedding", {table});
     names.add_vectors("norm", {token_norm, stream_norm});
   }
+  void rename_weights(const Rename& rename) {
+    for (std::string* name : {&table, &token_norm, &stream_norm}) rename(*name);
+  }
+  bool takes_rows() const override { return true; }
 };
 
 inline constexpr const char* kDraftInput = "draft_input";
 
-/// Whether a step of the graph begins with rows that it is given.
-inline bool takes_rows(const Graph& graph) { return graph.nodes.front().type == kDraftInput; }
+/// Returns whether a step of the graph begins with rows that it is given.
+inline bool takes_rows(const Graph& graph) { return graph.nodes.front().parameters->takes_rows(); }
 
 }  // namespace vitrine::ops

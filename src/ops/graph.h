@@ -3,6 +3,7 @@
 // reference runs.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -50,6 +51,46 @@ struct ResidualPart {
   double multiplier = 1;    // kExpert: of the block's sum
 };
 
+/// A norm that experts' outputs pass before they reach the residual stream.
+struct PassedNorm {
+  std::string weight;
+  int32_t mean_square = 0;  // which of post_norm_mean_squares it divides by
+};
+
+/// One part that an op adds to the residual stream.
+struct AddedPart {
+  ResidualPart part;
+  const OpNode* source = nullptr;  // the op whose inputs hold the experts' outputs
+  std::vector<PassedNorm> norms;   // that experts pass
+  double eps = 0;                  // of these norms
+  std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
+};
+
+/// How an op looks at keys and values of other positions.
+struct KvReads {
+  int64_t window = 0;  // positions that a token sees, its own the last; 0: all
+  bool has_sinks = false;
+};
+
+/// What an op keeps of a sequence in place of keys and values, as the reference path does.
+struct StateShapes {
+  std::vector<int64_t> rule;    // what a rule keeps; empty: inputs alone
+  std::vector<int64_t> inputs;  // that came last; empty: the op keeps no state
+};
+
+/// A norm's weight, as model::find_named_vector has it (empty: none), and its epsilon.
+struct NormWeight {
+  std::string weight;
+  double eps = 0;
+};
+
+/// The matrix that makes logits of rows.
+struct LogitMatrix {
+  std::string module;
+  double multiplier = 1;
+  double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
+};
+
 /// What a router chooses from.
 struct RouterShape {
   int64_t experts = 0;
@@ -80,6 +121,9 @@ struct NamedWeight {
   std::string name;          // a matrix's module, or a vector as model::find_named_vector has it
   std::string_view purpose;  // "router", "norm": a literal
 };
+
+/// Changes a name in place.
+using Rename = std::function<void(std::string& name)>;
 
 /// All weights that an op reads, by what it does with them.
 struct WeightNames {
@@ -123,14 +167,34 @@ struct OpParameters {
   virtual std::string_view kind() const { return {}; }
   /// All that it reads of the checkpoint.
   virtual void append_weights(WeightNames&) const {}
+  /// Returns a copy that reads the weights that `rename` names, which gets all names in turn (of
+  /// experts their prefix), empty ones too.
+  virtual std::shared_ptr<const OpParameters> renamed(const Rename&) const {
+    return std::make_shared<OpParameters>();
+  }
   /// Those that an adapter may change.
   virtual void append_matrices(const Graph&, const OpNode&, std::vector<OpMatrix>&) const {}
-  /// None where it does not add to the residual stream.
-  virtual std::optional<ResidualPart> residual(const Graph&, const OpNode&) const {
+  /// Returns what its output is made of, whether it is added to the residual stream or handed to
+  /// another op that adds it; nothing for an op whose output is neither.
+  virtual std::optional<ResidualPart> made_part(const Graph&, const OpNode&) const {
     return std::nullopt;
   }
+  /// Returns the parts that it adds to the residual stream, in the order of their terms.
+  virtual std::vector<AddedPart> added_parts(const Graph&, const OpNode&) const { return {}; }
   /// Its first input is the residual stream as it enters its layer, or as it leaves the last one.
   virtual bool reads_stream_between_layers() const { return false; }
+  /// A step begins with rows that it gives this op, beside token ids.
+  virtual bool takes_rows() const { return false; }
+  /// Returns nothing for an op that reads no keys and values of other positions.
+  virtual std::optional<KvReads> kv_reads() const { return std::nullopt; }
+  virtual StateShapes state(const Graph&, const OpNode&) const { return {}; }
+  /// Says what layers with it have or do that few have ("has latent attention"), for backends
+  /// without a form of it. Empty for an op that every backend needs.
+  virtual std::string_view speciality() const { return {}; }
+  /// Returns nothing for an op that is no norm.
+  virtual std::optional<NormWeight> norm_weight() const { return std::nullopt; }
+  /// Returns nothing for an op that makes no logits.
+  virtual std::optional<LogitMatrix> logits() const { return std::nullopt; }
   /// Null of an op that routes nothing.
   virtual const RouterShape* router() const { return nullptr; }
   virtual RouterKind router_kind() const { return RouterKind::kPlain; }
@@ -145,6 +209,13 @@ struct OpParameters {
 template <typename Parameters>
 struct OpParametersOf : OpParameters {
   std::string_view kind() const final { return Parameters::kKind; }
+  std::shared_ptr<const OpParameters> renamed(const Rename& rename) const final {
+    auto copy = std::make_shared<Parameters>(static_cast<const Parameters&>(*this));
+    copy->rename_weights(rename);
+    return copy;
+  }
+  /// An op that reads weights has one of its own.
+  void rename_weights(const Rename&) {}
 };
 
 /// One op. Its type is the name under which each backend finds its form.
@@ -216,6 +287,9 @@ struct Graph {
     return static_cast<ValueId>(values.size()) - 1;
   }
   int64_t width(ValueId id) const { return values[static_cast<size_t>(id)].width; }
+  /// Returns the residual stream: what the last norm reads. Ops that add to it write it in place,
+  /// so that it is one value from the first layer to the last.
+  ValueId stream() const { return nodes[heads.at(0).final_norm].inputs.at(0); }
   /// Whether a node of this graph makes a step's logits.
   bool is_head(const OpNode& node) const { return &node == &nodes[heads.at(0).node]; }
   /// Returns the node's number.

@@ -76,6 +76,6 @@ std::vector<int> hidden_state_layers(const Graph& graph) {
   return layers;
 }
 
-int64_t hidden_size(const Graph& graph) { return graph.width(graph.nodes.at(0).outputs.at(0)); }
+int64_t hidden_size(const Graph& graph) { return graph.width(graph.stream()); }
 
 }  // namespace vitrine::ops

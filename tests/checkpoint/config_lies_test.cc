@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "tests/support/test_data.h"
 

@@ -6,7 +6,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
+#include "model/architecture.h"
+#include "ops/decoder_ops.h"
 #include "tests/support/test_data.h"
 
 namespace vitrine {
@@ -300,14 +303,23 @@ TEST(Config, KnowsWhichLayersSlide) {
   expect_error(patched({{"sliding_window", -4}}), kind, {"'sliding_window'"});
 }
 
+/// Returns how the experts of a config's graph are gated.
+kernels::Gating gating_of(const ModelConfig& config) {
+  for (const ops::OpNode& node :
+       model::find_architecture(config.model_type, "config.json").build(config).nodes) {
+    if (const auto* experts = node.find<ops::ExpertsParameters>()) return experts->gating;
+  }
+  return {};
+}
+
 TEST(Config, KnowsGptOssConstants) {
   json config = {{"model_type", "gpt_oss"}, {"sliding_window", 16}};
   ModelConfig parsed = parse(patched(config));
   EXPECT_EQ(parsed.windows, (std::vector<int64_t>{16, 0}));
-  EXPECT_EQ(parsed.swiglu_limit, 7.0);
-  EXPECT_EQ(parsed.swiglu_alpha, 1.702);
+  EXPECT_EQ(gating_of(parsed).limit, 7.0F);
+  EXPECT_EQ(gating_of(parsed).alpha, 1.702F);
   config["swiglu_limit"] = 0.5;
-  EXPECT_EQ(parse(patched(config)).swiglu_limit, 0.5);
+  EXPECT_EQ(gating_of(parse(patched(config))).limit, 0.5F);
   config["swiglu_limit"] = -1;
   expect_error(patched(config), ErrorKind::kBadFile, {"'swiglu_limit'"});
 }

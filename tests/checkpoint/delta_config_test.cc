@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/model_config.h"
 #include "tests/checkpoint/folders.h"
 #include "vitrine/checkpoint.h"
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "checkpoint/model_config.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine::testing {

@@ -5,6 +5,7 @@
 // iteration, which the same seed repeats. Meant for a build with AddressSanitizer and UBSan.
 #include <stdexcept>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "tests/support/fuzz.h"
 #include "tests/support/mutator.h"

@@ -9,6 +9,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "gguf_families.h"
 #include "tests/support/fuzz.h"

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/gemma4.h"
 #include "tests/checkpoint/folders.h"
 #include "vitrine/checkpoint.h"
 
@@ -58,7 +59,7 @@ TEST(GemmaConfig, ReadsLayersOfTwoKinds) {
   EXPECT_EQ(config.sliding_rope_theta, 1e4);
   EXPECT_EQ(config.global_rotary_share, 0.25);
   EXPECT_EQ(config.embedding_multiplier, 8.0);
-  EXPECT_EQ(config.final_logit_softcapping, 30.0);
+  EXPECT_EQ(config.own_fields<model::Gemma4Fields>().final_logit_softcapping, 30.0);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.num_experts_per_token, 2);
   // The heads of the others count only where values are keys.

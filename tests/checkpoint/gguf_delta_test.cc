@@ -2,6 +2,7 @@
 // GGUF files with Gated DeltaNet: which layers keep a state, its sizes, the names of its tensors.
 #include <gtest/gtest.h>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "gguf_builder.h"
 

@@ -4,6 +4,7 @@
 
 #include "folders.h"
 #include "gguf_builder.h"
+#include "model/gemma4.h"
 
 namespace vitrine {
 namespace {
@@ -158,17 +159,17 @@ TEST_F(GgufGemmaTest, LayersAreOfTwoKinds) {
   EXPECT_EQ(config.layer_head_dim(1), 32);
   EXPECT_EQ(config.layer_kv_heads(0), 2);
   EXPECT_EQ(config.layer_kv_heads(1), 1);
-  EXPECT_TRUE(config.values_from_keys);
+  EXPECT_TRUE(config.own_fields<model::Gemma4Fields>().values_from_keys);
   EXPECT_EQ(config.rope_theta, 2e6);
   EXPECT_EQ(config.sliding_rope_theta, 2e4);
   EXPECT_EQ(config.global_rotary_share, 0.25);
-  EXPECT_EQ(config.final_logit_softcapping, 30.0);
+  EXPECT_EQ(config.own_fields<model::Gemma4Fields>().final_logit_softcapping, 30.0);
   EXPECT_EQ(config.embedding_multiplier, 8.0);
   EXPECT_EQ(config.intermediate_size, 96);
   EXPECT_EQ(config.num_experts, 4);
   EXPECT_EQ(config.num_experts_per_token, 2);
   EXPECT_EQ(config.moe_intermediate_size, 24);
-  EXPECT_EQ(config.per_layer_input_size, 0);
+  EXPECT_EQ(config.own_fields<model::Gemma4Fields>().per_layer_input_size, 0);
   EXPECT_TRUE(config.tie_word_embeddings);
 }
 
@@ -203,11 +204,11 @@ TEST_F(GgufGemmaTest, TheEFormSharesKeysAndValues) {
   EXPECT_EQ(config.num_kv_shared_layers, 2);
   EXPECT_EQ(config.kv_source(2), 0);
   EXPECT_EQ(config.kv_source(3), 1);
-  EXPECT_TRUE(config.double_wide_mlp);
+  EXPECT_TRUE(config.own_fields<model::Gemma4Fields>().double_wide_mlp);
   EXPECT_EQ(config.intermediate_size, 96);
-  EXPECT_EQ(config.per_layer_input_size, 6);
-  EXPECT_EQ(config.per_layer_vocab_size, 10);
-  EXPECT_FALSE(config.values_from_keys);
+  EXPECT_EQ(config.own_fields<model::Gemma4Fields>().per_layer_input_size, 6);
+  EXPECT_EQ(config.own_fields<model::Gemma4Fields>().per_layer_vocab_size, 10);
+  EXPECT_FALSE(config.own_fields<model::Gemma4Fields>().values_from_keys);
   EXPECT_EQ(config.num_experts, 0);
   const Checkpoint checkpoint = open(e_form());
   for (const auto& [name, in_file] :
@@ -217,7 +218,7 @@ TEST_F(GgufGemmaTest, TheEFormSharesKeysAndValues) {
   }
   GemmaFile narrow = e_form();
   narrow.set(gemma_key("feed_forward_length"), gguf_u32(gemma_key("feed_forward_length"), 96));
-  EXPECT_FALSE(config_of(narrow).double_wide_mlp);
+  EXPECT_FALSE(config_of(narrow).own_fields<model::Gemma4Fields>().double_wide_mlp);
 }
 
 // Published files have the same number of heads there, and no field of older configs has another.
@@ -225,7 +226,7 @@ TEST_F(GgufGemmaTest, ValuesOfTheirOwnWithOtherHeads) {
   GemmaFile file;
   file.tensors.push_back({"blk.1.attn_v.weight", {64, 32}});
   const ModelConfig config = config_of(file);
-  EXPECT_FALSE(config.values_from_keys);
+  EXPECT_FALSE(config.own_fields<model::Gemma4Fields>().values_from_keys);
   EXPECT_EQ(config.layer_kv_heads(0), 2);
   EXPECT_EQ(config.layer_kv_heads(1), 1);
   EXPECT_EQ(config.layer_head_dim(1), 32);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "gguf_families.h"
 

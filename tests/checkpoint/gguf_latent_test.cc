@@ -2,6 +2,7 @@
 // GGUF files with latent attention: their widths, their families, the two forms of kv_b.
 #include <gtest/gtest.h>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "gguf_builder.h"
 

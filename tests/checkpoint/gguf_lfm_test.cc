@@ -2,6 +2,7 @@
 // GGUF files with short convolutions: which layers they are, and their names.
 #include <gtest/gtest.h>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "gguf_builder.h"
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/model_config.h"
 #include "folders.h"
 #include "gguf_builder.h"
 #include "tests/support/test_data.h"

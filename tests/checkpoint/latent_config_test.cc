@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/model_config.h"
 #include "tests/checkpoint/folders.h"
 #include "vitrine/checkpoint.h"
 

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/architecture.h"
+#include "ops/decoder_ops.h"
 #include "tests/checkpoint/folders.h"
 #include "vitrine/checkpoint.h"
 
@@ -51,11 +53,20 @@ TEST(LfmConfig, ReadsLayersAndConvolutions) {
   EXPECT_EQ(config.rms_norm_eps, 1e-5);
   EXPECT_EQ(config.mlp_only_layers, (std::vector<int64_t>{0}));
   EXPECT_EQ(parse(patched({{"conv_bias", true}})).convolution_bias, true);
-  EXPECT_FALSE(parse(patched({{"use_expert_bias", false}})).corrects_scores);
   EXPECT_EQ(parse(patched({{"routed_scaling_factor", 1.5}})).routed_scaling_factor, 1.5);
   const ModelConfig whole = parse(patched({{"layer_types", json(4, "full_attention")}}));
   EXPECT_TRUE(whole.linear_layers.empty());
   EXPECT_FALSE(whole.has_convolutions());
+}
+
+/// Returns whether routers of a config's graph correct scores for the choice.
+bool corrects_scores(const ModelConfig& config) {
+  for (const ops::OpNode& node :
+       model::find_architecture(config.model_type, "config.json").build(config).nodes) {
+    const auto* router = node.find<ops::RouterParameters>();
+    if (router != nullptr) return !router->correction.empty();
+  }
+  return false;
 }
 
 TEST(LfmConfig, WhatIsLeftOutIsTransformersOwn) {
@@ -64,7 +75,8 @@ TEST(LfmConfig, WhatIsLeftOutIsTransformersOwn) {
   EXPECT_EQ(config.convolution_taps, 3);
   EXPECT_EQ(config.mlp_only_layers, (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(parse(patched({{"norm_eps", nullptr}})).rms_norm_eps, 1e-5);
-  EXPECT_TRUE(config.corrects_scores);
+  EXPECT_TRUE(corrects_scores(config));
+  EXPECT_FALSE(corrects_scores(parse(patched({{"use_expert_bias", false}}))));
   EXPECT_EQ(config.rope_theta, 1e6);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_FALSE(parse(patched({{"tie_word_embeddings", false}})).tie_word_embeddings);

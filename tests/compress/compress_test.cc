@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vitrine/compress.h"
+#include "checkpoint/model_config.h"
 
 #include <gtest/gtest.h>
 

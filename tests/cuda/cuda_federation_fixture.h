@@ -2,6 +2,7 @@
 // Federations under test that run on the emulated device.
 #pragma once
 
+#include "checkpoint/model_config.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/federation_fixture.h"
 #include "tests/engine/recorded_answer.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
+#include "checkpoint/model_config.h"
 #include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/adapter_fixture.h"

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "backend_cuda/cuda_op.h"
+#include "checkpoint/model_config.h"
 #include "ops/decoder_ops.h"
 #include "tests/cuda/executor_fixture.h"
 

@@ -68,7 +68,7 @@ AskedAnswer ask_heads(const Stepper& stepper, const std::string& name,
 }
 
 HeadSizes sizes_of(const std::string& model) {
-  const ModelConfig config = parse_model_config(Checkpoint::open(model));
+  const ModelFacts config = read_model_facts(Checkpoint::open(model));
   return {config.hidden_size, config.vocab_size, config.vocab_size / 2};
 }
 

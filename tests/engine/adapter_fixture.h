@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/model_config.h"
 #include "tests/engine/engine_fixture.h"
 #include "vitrine/checkpoint.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters applied beside the weights: what they add, and the promise of bits.
+#include "checkpoint/model_config.h"
 #include "tests/engine/adapter_fixture.h"
 
 namespace vitrine::testing {

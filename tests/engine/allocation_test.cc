@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "checkpoint/model_config.h"
 #include "tests/draft_heads/head_folders.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/window_fixture.h"

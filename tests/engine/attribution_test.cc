@@ -2,6 +2,7 @@
 // A logit as a sum of terms: the terms add up, both paths agree, and nothing else changes.
 #include <cmath>
 
+#include "model/gemma4.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/latent_models.h"
 
@@ -246,7 +247,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Attribution, ::testing::ValuesIn(float_models()
 // Without its cap the logit is the sum of all terms but one, which is what the cap takes.
 TEST(AttributionOfASoftCap, TheCapHasATermOfItsOwn) {
   const Checkpoint checkpoint = Checkpoint::open(oracle_folder("gemma4_text"));
-  const double cap = parse_model_config(checkpoint).final_logit_softcapping;
+  const double cap =
+      parse_model_config(checkpoint).own_fields<model::Gemma4Fields>().final_logit_softcapping;
   auto engine = load(oracle_folder("gemma4_text"), KernelPath::kFused);
   const std::vector<int32_t> ids = prompt_ids(30, engine->summary().vocab_size, 3);
   double most = 0;

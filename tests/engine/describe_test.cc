@@ -110,7 +110,7 @@ TEST(Describe, LongestContextIsTheLastThatFits) {
     EXPECT_LE(bytes_of(found), bytes) << name;
     EXPECT_GT(bytes_of(found + 1), bytes) << name;
     EXPECT_EQ(longest_context(checkpoint, options, 1), 0) << name;
-    const int64_t limit = parse_model_config(checkpoint).max_position_embeddings;
+    const int64_t limit = read_model_facts(checkpoint).max_position_embeddings;
     EXPECT_EQ(longest_context(checkpoint, options, uint64_t{1} << 50), limit) << name;
   }
 }

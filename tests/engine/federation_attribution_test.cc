@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each specialist's own logit of the token that the joint took, as a sum of terms.
+#include "checkpoint/model_config.h"
 #include "tests/engine/federation_fixture.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/ledger.h"

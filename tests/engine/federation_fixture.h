@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/model_config.h"
 #include "tests/engine/adapter_fixture.h"
 #include "vitrine/federation_engine.h"
 

@@ -160,7 +160,7 @@ TEST_F(FederationTest, RecordsEveryPartAndReconciles) {
   gate.specialists.pop_back();  // the base is a source of its own then
   gate.combiner = {};
   gate.combiner.kind = CombinerSpec::Kind::kGate;
-  gate.combiner.hidden_size = parse_model_config(Checkpoint::open(adapted_.base)).hidden_size;
+  gate.combiner.hidden_size = read_model_facts(Checkpoint::open(adapted_.base)).hidden_size;
   gate.combiner.gate = spread_values(2 * static_cast<size_t>(gate.combiner.hidden_size), 5, 0.3F);
   gate.combiner.bias = {0.0F, 0.1F};
   for (const FederationSpec* spec : {&separate_, &adapted_, &product, &gate}) {

@@ -19,7 +19,7 @@ EngineOptions options_of(KernelPath path, std::vector<int> layers, int threads =
 }
 
 std::vector<int> all_layers(const std::string& folder) {
-  const int count = static_cast<int>(parse_model_config(Checkpoint::open(folder)).num_layers);
+  const int count = static_cast<int>(read_model_facts(Checkpoint::open(folder)).num_layers);
   std::vector<int> layers;
   for (int layer = 0; layer <= count; ++layer) layers.push_back(layer);
   return layers;

@@ -98,7 +98,7 @@ TEST(KvCodec, OneOfAHostRunsTheShippedModel) {
 
 TEST(KvCodec, LayersMayHaveDifferentOnes) {
   const std::string path = oracle_folder("qwen3_moe");
-  const ModelConfig config = parse_model_config(Checkpoint::open(path));
+  const ModelFacts config = read_model_facts(Checkpoint::open(path));
   std::vector<std::string> codecs(static_cast<size_t>(config.num_layers), "i16");
   codecs[0] = "f32";
   codecs.back() = "bf16";

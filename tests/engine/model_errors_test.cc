@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 TEST(ModelOptionsTest, TheContextIsTheModelsUpToALimit) {
   LinkedModel folder({"config.json"});
   std::string config = read_bytes(shipped_model() + "/config.json");
-  const int64_t own = parse_model_config(Checkpoint::open(shipped_model())).max_position_embeddings;
+  const int64_t own = read_model_facts(Checkpoint::open(shipped_model())).max_position_embeddings;
   const std::string field = "\"max_position_embeddings\": ";
   const size_t at = config.find(field) + field.size();
   config.replace(at, std::to_string(own).size(), "1000000");

@@ -36,7 +36,7 @@ Json answer(const Json& request) {
   const std::string path = request.at("model");
   const auto tokens = request.at("tokens").get<std::vector<int32_t>>();
   const std::span<const int32_t> all = tokens;
-  const auto config = vitrine::parse_model_config(vitrine::Checkpoint::open(path));
+  const auto config = vitrine::read_model_facts(vitrine::Checkpoint::open(path));
   vitrine::EngineOptions options;
   options.threads = options.max_sequences = 2;
   options.max_step_tokens = options.max_logit_rows = static_cast<int>(tokens.size());

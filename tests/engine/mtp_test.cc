@@ -93,8 +93,7 @@ std::unique_ptr<Engine> load(const std::string& path, int sequences = 1) {
   options.max_logit_rows = 16;
   options.max_step_tokens = 24;
   options.keep_logits = true;
-  options.feature_layers = {
-      static_cast<int>(parse_model_config(Checkpoint::open(path)).num_layers)};
+  options.feature_layers = {static_cast<int>(read_model_facts(Checkpoint::open(path)).num_layers)};
   return Engine::load(path, options);
 }
 

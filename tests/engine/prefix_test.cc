@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Beginnings that outlive their sequence: what follows one has the bits that it has without reuse,
 // and its blocks are counted.
+#include "checkpoint/model_config.h"
 #include "tests/engine/adapter_fixture.h"
 #include "vitrine/audit_log.h"
 

@@ -2,6 +2,7 @@
 // Tokens that are guessed ahead under constraints: masks, limits, forced text, retries.
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/model_config.h"
 #include "tests/engine/tree_oracle.h"
 #include "vitrine/model.h"
 

@@ -238,7 +238,7 @@ TEST_P(Taps, SeeTheRecordedStream) {
   const int entered = tapped_layer(GetParam()) + 1;
   options.hidden_state_layers = {entered};
   // What leaves the last layer is what the head's norm reads.
-  const int64_t layers = parse_model_config(Checkpoint::open(folder_)).num_layers;
+  const int64_t layers = read_model_facts(Checkpoint::open(folder_)).num_layers;
   options.taps = {{entered < layers ? entered : -1, "rms_norm", "residual"}};
   auto engine = Engine::load(folder_, options);
   KeptRows kept;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every tensor of a checkpoint is used, named as not needed, or the load is refused.
+#include "checkpoint/model_config.h"
 #include "tests/engine/edited_model.h"
 
 namespace vitrine::testing {

@@ -2,6 +2,7 @@
 // Experts that are read when a step needs them, where the step is ended before they are.
 #include <array>
 
+#include "checkpoint/model_config.h"
 #include "model/weights.h"
 #include "tests/engine/engine_fixture.h"
 

@@ -18,7 +18,7 @@ int main(int argc, char** argv) try {
                                                              : vitrine::KernelPath::kFused;
   options.threads = 1;
   options.audit_level = vitrine::AuditLevel::kFull;
-  const auto config = vitrine::parse_model_config(vitrine::Checkpoint::open(argv[1]));
+  const auto config = vitrine::read_model_facts(vitrine::Checkpoint::open(argv[1]));
   for (int layer = 0; layer <= config.num_layers; ++layer) {
     options.hidden_state_layers.push_back(layer);
   }

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "checkpoint/model_config.h"
 #include "engine/run/plan_arena.h"
 #include "model/weights.h"
 #include "ops/products.h"

@@ -16,7 +16,7 @@ template <const char* name>
 void plant(PlantedReference reference) {
   backend_torch::register_torch_op({name, reference});
   model::register_architecture(
-      {name, [](const ModelConfig& config) {
+      {.family = {.model_types = {name}}, .build = [](const ModelConfig& config) {
          ops::Graph graph = model::find_architecture("llama", "planted").build(config);
          graph.nodes.insert(graph.nodes.begin() + 1, ops::OpNode{.type = name, .layer = 0});
          for (ops::GraphHead& head : graph.heads) ++head.node, ++head.final_norm;

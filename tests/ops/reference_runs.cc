@@ -127,7 +127,7 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   options.max_logit_rows = 16;
   options.audit_mode = mode;
   options.audit_level = level;
-  const ModelConfig config = parse_model_config(Checkpoint::open(folder));
+  const ModelFacts config = read_model_facts(Checkpoint::open(folder));
   options.attribution = attribution;
   options.sample_on_device = true;
   if (attribution && level == AuditLevel::kFull) {

@@ -13,7 +13,7 @@ using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
   const RowsBuffer& in = builder.value(node.inputs[0]);
-  const int64_t hidden = builder.value(builder.graph().nodes[0].outputs[0]).width;
+  const int64_t hidden = builder.value(builder.graph().stream()).width;
   const int64_t vectors = ops::attribution_vectors(builder.graph());
   const int64_t first = node.as<ops::AttributionProbeParameters>().first;
   auto* kept = static_cast<float*>(

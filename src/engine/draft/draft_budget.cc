@@ -5,8 +5,8 @@
 
 namespace vitrine::engine {
 
-void DraftNeed::add(const EngineOptions& options, const ModelConfig& config) {
-  least += kv_block_bytes(options, config) + state_bytes(options, config);
+void DraftNeed::add(const EngineOptions& options, const ops::Graph& graph) {
+  least += kv_block_bytes(options, graph) + state_bytes(options, graph);
   whole += options.kv_bytes;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "vitrine/checkpoint.h"
+#include "ops/graph.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {
@@ -16,7 +16,7 @@ struct DraftNeed {
   uint64_t whole = 0;  // with which each of the sequences can reach its context
 
   /// Adds a model's. Its options are resolved, without kv_bytes of their own.
-  void add(const EngineOptions& options, const ModelConfig& config);
+  void add(const EngineOptions& options, const ops::Graph& graph);
 };
 
 /// Returns EngineOptions::kv_bytes for what `drafter` names: the target's draft_kv_bytes, or 0

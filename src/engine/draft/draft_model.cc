@@ -245,8 +245,7 @@ EngineOptions draft_model_options(const std::string& path, const EngineOptions& 
   options.audit_mode = AuditMode::kNone;
   options.cancelled = target.cancelled;
   if (!target.draft_kv_bytes) return options;
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  ops::Graph graph = model::build_graph(checkpoint, config);
   engine::DraftNeed need;
   need.add(engine::resolve_options(options, checkpoint, config, graph), config);
   options.kv_bytes = engine::draft_budget(path + ": the draft model", need, target);

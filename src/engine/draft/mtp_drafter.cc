@@ -52,7 +52,7 @@ engine::DraftNeed layer_need(const Checkpoint& checkpoint, const EngineOptions& 
     model::DraftLayer layer = model::build_draft_layer(checkpoint, config, index);
     const EngineOptions options =
         engine::resolve_options(layer_options(target), checkpoint, layer.config, layer.graph);
-    need.add(options, layer.config);
+    need.add(options, layer.graph);
   }
   return need;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "checkpoint/model_config.h"
 #include "core/json_text.h"
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
@@ -14,7 +15,7 @@
 #include "engine/run/kv_choice.h"
 #include "engine/run/worker_pool.h"
 #include "federation/spec_limits.h"
-#include "vitrine/checkpoint.h"
+#include "model/architecture.h"
 
 namespace vitrine {
 
@@ -202,19 +203,19 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
     request.joint = device_joint ? &*device_joint : nullptr;
     engines.push_back(engine::EngineAccess::load(spec.base, own, request));
   } else {
-    std::vector<ModelConfig> configs;
+    std::vector<ops::Graph> graphs;
     std::vector<int64_t> depths;
     std::string kv_codec = "i16";  // one for all, which a log names
     for (const SpecialistSpec& specialist : spec.specialists) {
       const Checkpoint checkpoint = Checkpoint::open(specialist.model);
-      configs.push_back(parse_model_config(checkpoint));
-      depths.push_back(configs.back().num_layers);
+      graphs.push_back(model::build_graph(checkpoint, parse_model_config(checkpoint)));
+      depths.push_back(graphs.back().num_layers);
       if (own.kv_codecs.empty() && kv_codec == "i16") {
         kv_codec = engine::default_kv_codec(own.device, checkpoint);
       }
     }
     if (own.kv_codecs.empty()) own.kv_codecs = {kv_codec};
-    const std::vector<uint64_t> budgets = engine::split_kv_bytes(own, configs);
+    const std::vector<uint64_t> budgets = engine::split_kv_bytes(own, graphs);
     const int64_t deepest = *std::ranges::max_element(depths);
     for (size_t i = 0; i < spec.specialists.size(); ++i) {
       EngineOptions its = own;

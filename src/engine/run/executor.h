@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/model_config.h"
 #include "core/cancel_watch.h"
 #include "engine/run/device_joint.h"
 #include "model/adapter.h"
@@ -18,7 +19,6 @@
 #include "ops/graph.h"
 #include "ops/readback.h"
 #include "ops/taps.h"
-#include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {

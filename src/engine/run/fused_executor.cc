@@ -9,6 +9,7 @@
 #include "engine/run/adapter_groups.h"
 #include "engine/run/engine_threads.h"
 #include "engine/run/executor.h"
+#include "engine/run/kv_budget.h"
 #include "engine/run/kv_choice.h"
 #include "engine/run/plan_arena.h"
 #include "kernels/cpu/cpu_features.h"
@@ -241,9 +242,7 @@ class FusedExecutor final : public Executor {
     const size_t end = first_after_head_ - (batch.runs_head ? 0 : 1);
     if (is_last || step_.rows > 0) run_ops(layer_begins_.back(), end, batch);
   }
-  const ops::RowBuffer& residual() {
-    return scratch_->value(graph_.nodes[graph_.heads[0].final_norm].inputs[0]);
-  }
+  const ops::RowBuffer& residual() { return scratch_->value(graph_.stream()); }
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
     for (size_t i = first; i < end; ++i) {
@@ -315,8 +314,8 @@ class FusedExecutor final : public Executor {
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
       if (is_windowed(layer) != windowed) continue;
       const kernels::KvView& kv = kv_[layer].view;
-      copy_block(kv.keys, kv_block_bytes_[layer].first, from, to);
-      copy_block(kv.values, kv_block_bytes_[layer].second, from, to);
+      copy_block(kv.keys, kv_block_bytes_[layer].keys, from, to);
+      copy_block(kv.values, kv_block_bytes_[layer].values, from, to);
     }
   }
 
@@ -355,17 +354,8 @@ class FusedExecutor final : public Executor {
       const bool has_window =
           !inputs.is_windowed.empty() && inputs.is_windowed[static_cast<size_t>(layer)];
       kv_.push_back({view, *found, std::string(codec.name), has_window ? inputs.table_stride : 0});
-      if (shape.source != layer || graph_.keeps_state(layer)) {  // it keeps none
-        kv_block_bytes_.emplace_back(0, 0);
-        continue;
-      }
-      const auto positions = static_cast<size_t>(shape.kv_heads * view.block_size);
-      kv_block_bytes_.push_back(
-          {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
-           view.value_dim > 0 ? 0
-                              : positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
-      kv_bytes_ += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) *
-                   blocks_of(inputs, static_cast<size_t>(layer));
+      kv_block_bytes_.push_back(layer_block_bytes(inputs.options, graph_, layer));
+      kv_bytes_ += kv_block_bytes_.back().sum() * blocks_of(inputs, static_cast<size_t>(layer));
     }
   }
 
@@ -374,9 +364,9 @@ class FusedExecutor final : public Executor {
     std::byte* next = kv_memory_[0].data();
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
       kv_[layer].view.keys = next;
-      next += kv_block_bytes_[layer].first * blocks_of(inputs, layer);
+      next += kv_block_bytes_[layer].keys * blocks_of(inputs, layer);
       kv_[layer].view.values = next;
-      next += kv_block_bytes_[layer].second * blocks_of(inputs, layer);
+      next += kv_block_bytes_[layer].values * blocks_of(inputs, layer);
     }
   }
 
@@ -446,7 +436,7 @@ class FusedExecutor final : public Executor {
   PlanArena arena_;
   std::vector<kv::MappedMemory> kv_memory_;
   std::vector<ops::KvLayer> kv_;
-  std::vector<std::pair<size_t, size_t>> kv_block_bytes_;  // [layers] of keys, of values
+  std::vector<BlockPlanes> kv_block_bytes_;  // [layers]
   uint64_t rope_bytes_ = 0;
   size_t kv_bytes_ = 0;
   size_t num_states_ = 0, state_floats_ = 0;  // slots; of one, all layers

@@ -9,9 +9,6 @@
 #include "engine/engine_options.h"
 #include "engine/run/kv_choice.h"
 #include "kv/state_pool.h"
-#include "model/architecture.h"
-#include "model/decoder.h"
-#include "ops/decoder_ops.h"
 
 namespace vitrine::engine {
 
@@ -19,54 +16,59 @@ namespace {
 
 constexpr int64_t kFurtherStates = kv::StateCheckpoints::kMost;
 
-// Returns the bytes of one position and kv head, key and value.
-int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
-                       const ModelConfig& config, int64_t layer) {
-  const int64_t key = config.layer_head_dim(layer);
-  const int64_t value = config.is_latent() ? config.stored_value_width() : key;
-  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
-    return codec.key_bytes(key) + (value > 0 ? codec.value_bytes(value) : 0);
-  }
-  const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
-  const int64_t scales = type == DType::kI16 ? 2 * sizeof(float) : 0;  // of a key and a value
-  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales;
+[[noreturn]] void refuse_block() {
+  throw Error(ErrorKind::kOutOfMemory,
+              "a KV block of this model has more bytes than an address reaches; expected another "
+              "config");
+}
+
+// Returns a * b; throws kOutOfMemory where the product has more bytes than an address reaches.
+uint64_t block_product(uint64_t a, uint64_t b) {
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(a, b, &bytes)) refuse_block();
+  return bytes;
 }
 
 }  // namespace
 
-uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
+BlockPlanes layer_block_bytes(const EngineOptions& options, const ops::Graph& graph, int layer) {
+  const ops::KvShape shape = graph.kv_shape(layer);
+  if (shape.source != layer || graph.keeps_state(layer)) return {};
+  const kv::KvCodec& codec = kv_codec(options, layer);
+  const bool has_values = graph.value_dim == 0;  // else they are the keys' beginnings
+  int64_t key = 0, value = 0;                    // bytes of one position and head
+  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
+    key = codec.key_bytes(shape.head_dim);
+    value = has_values ? codec.value_bytes(shape.head_dim) : 0;
+  } else {
+    const auto type =
+        (runs_fused(options) ? codec.device_type : codec.reference_type).value_or(DType::kF32);
+    const int64_t scale = type == DType::kI16 ? sizeof(float) : 0;
+    key = shape.head_dim * static_cast<int64_t>(dtype_size(type)) + scale;
+    value = has_values ? key : scale;
+  }
   const auto block_length = static_cast<uint64_t>(
       options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length);
-  const auto heads = static_cast<uint64_t>(config.layer_kv_heads(layer));
-  auto bytes =
-      static_cast<uint64_t>(position_bytes(kv_codec(options, layer), options, config, layer));
-  if (__builtin_mul_overflow(bytes, heads, &bytes) ||
-      __builtin_mul_overflow(bytes, block_length, &bytes)) {
-    return kNoAddress;
-  }
-  return bytes;
+  const uint64_t rows = block_product(static_cast<uint64_t>(shape.kv_heads), block_length);
+  return {block_product(rows, static_cast<uint64_t>(key)),
+          block_product(rows, static_cast<uint64_t>(value))};
 }
 
 namespace {
 
-// Counts one block in the layers that see all positions, and in those within a window.
+// Counts the bytes of one block in the layers that see all positions, and in those within a window.
 struct BlockBytes {
   uint64_t full = 0, windowed = 0;
   uint64_t sum() const { return full + windowed; }
 };
 
-BlockBytes block_bytes(const EngineOptions& options, const ModelConfig& config,
+BlockBytes block_bytes(const EngineOptions& options, const ops::Graph& graph,
                        std::span<const int64_t> windows) {
   BlockBytes bytes;
   uint64_t all = 0;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.kv_source(layer) != layer || config.is_linear_layer(layer)) continue;  // none kept
-    const uint64_t of_layer = layer_block_bytes(options, config, layer);
-    if (of_layer == kNoAddress || __builtin_add_overflow(all, of_layer, &all)) {
-      throw Error(ErrorKind::kOutOfMemory,
-                  "a KV block of this model has more bytes than an address reaches; expected "
-                  "another config");
-    }
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    const uint64_t of_layer = layer_block_bytes(options, graph, layer).sum();
+    if (__builtin_add_overflow(all, of_layer, &all)) refuse_block();
     const bool is_windowed = !windows.empty() && windows[static_cast<size_t>(layer)] > 0;
     (is_windowed ? bytes.windowed : bytes.full) += of_layer;
   }
@@ -78,19 +80,19 @@ uint64_t blocks_of_context(const EngineOptions& options) {
                                options.kv_block_size);
 }
 
-// By layer: how many positions those who read its keys and values see at most; 0: all. Empty where
-// all blocks stay: not on the CPU's fused kernels, or beside states, which have checkpoints of
-// their own.
+// Returns by layer how many positions those who read its keys and values see at most; 0: all. Empty
+// where all blocks stay: not on the CPU's fused kernels, or beside states, which have checkpoints
+// of their own.
 std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Graph& graph) {
   const bool is_fused_cpu = options.device.kind == DeviceKind::kCpu && runs_fused(options);
   if (!is_fused_cpu || graph.has_state()) return {};
   constexpr int64_t kUnread = -1;
   std::vector<int64_t> windows(static_cast<size_t>(graph.num_layers), kUnread);
   for (const ops::OpNode& node : graph.nodes) {
-    const auto* attention = node.find<ops::AttentionParameters>();
-    if (attention == nullptr) continue;
+    const auto reads = node.parameters->kv_reads();
+    if (!reads) continue;
     int64_t& window = windows[static_cast<size_t>(graph.kv_shape(node.layer).source)];
-    if (window != 0) window = attention->window == 0 ? 0 : std::max(window, attention->window);
+    if (window != 0) window = reads->window == 0 ? 0 : std::max(window, reads->window);
   }
   for (int64_t& window : windows) window = std::max<int64_t>(window, 0);
   if (std::ranges::none_of(windows, [](int64_t window) { return window > 0; })) return {};
@@ -108,16 +110,16 @@ struct Kinds {
   uint64_t enough = 0;  // that layers within a window have use for; more are prefixes'
 };
 
-Kinds find_kinds(const EngineOptions& options, const ModelConfig& config, const ops::Graph& graph) {
+Kinds find_kinds(const EngineOptions& options, const ops::Graph& graph) {
   Kinds kinds;
   kinds.windows = layer_windows(options, graph);
-  kinds.bytes = block_bytes(options, config, kinds.windows);
+  kinds.bytes = block_bytes(options, graph, kinds.windows);
   kinds.sizes = {0,
                  options.kv_block_size,
                  options.max_context,
                  options.max_sequences,
-                 config.num_layers,
-                 num_states(options, config)};
+                 graph.num_layers,
+                 num_states(options, graph)};
   kinds.sizes.max_step_tokens = options.max_step_tokens;
   const auto sequences = static_cast<uint64_t>(options.max_sequences);
   kinds.all = std::min(blocks_of_context(options) * sequences, kMostBlocks);
@@ -161,9 +163,8 @@ KvBlocks divide(uint64_t budget, const Kinds& kinds) {
 }
 
 // Returns what states leave of the model's own part of kv_bytes.
-uint64_t bytes_beside_states(uint64_t own, const EngineOptions& options,
-                             const ModelConfig& config) {
-  const uint64_t states = state_bytes(options, config);
+uint64_t bytes_beside_states(uint64_t own, const EngineOptions& options, const ops::Graph& graph) {
+  const uint64_t states = state_bytes(options, graph);
   return own > states ? own - states : 0;
 }
 
@@ -190,27 +191,27 @@ uint64_t own_kv_bytes(const EngineOptions& options) {
                   ", which leaves the model none; expected more in all, or a smaller part");
 }
 
-uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config) {
-  return block_bytes(options, config, {}).sum();
+uint64_t kv_block_bytes(const EngineOptions& options, const ops::Graph& graph) {
+  return block_bytes(options, graph, {}).sum();
 }
 
-int64_t num_states(const EngineOptions& options, const ModelConfig& config) {
-  if (config.linear_layers.empty()) return 0;
+int64_t num_states(const EngineOptions& options, const ops::Graph& graph) {
+  if (!graph.has_state()) return 0;
   if (options.max_states > 0) return options.max_states;
   return 2 * int64_t{options.max_sequences} + kFurtherStates;
 }
 
-uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config) {
-  if (config.linear_layers.empty()) return 0;
-  const auto layers = static_cast<uint64_t>(std::ranges::count(config.linear_layers, true));
-  const auto floats = static_cast<uint64_t>(model::state_floats(config));
-  return static_cast<uint64_t>(num_states(options, config)) * layers * floats * sizeof(float);
+uint64_t state_bytes(const EngineOptions& options, const ops::Graph& graph) {
+  const int64_t floats =
+      std::accumulate(graph.state_floats.begin(), graph.state_floats.end(), int64_t{0});
+  return static_cast<uint64_t>(num_states(options, graph)) * static_cast<uint64_t>(floats) *
+         sizeof(float);
 }
 
-void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const ops::Graph& graph) {
-  const Kinds kinds = find_kinds(options, config, graph);
+void resolve_kv_budget(EngineOptions& options, const ops::Graph& graph) {
+  const Kinds kinds = find_kinds(options, graph);
   const BlockBytes& bytes = kinds.bytes;
-  const uint64_t states = state_bytes(options, config);
+  const uint64_t states = state_bytes(options, graph);
   if (options.kv_bytes > 0) {
     options.kv_bytes = own_kv_bytes(options);
     options.draft_kv_bytes = options.draft_kv_bytes.value_or(0);
@@ -229,7 +230,7 @@ void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const 
         !__builtin_add_overflow(options.kv_bytes, windowed, &options.kv_bytes) &&
         !__builtin_add_overflow(options.kv_bytes, states, &options.kv_bytes));
   }
-  const KvBlocks blocks = divide(bytes_beside_states(options.kv_bytes, options, config), kinds);
+  const KvBlocks blocks = divide(bytes_beside_states(options.kv_bytes, options, graph), kinds);
   const uint64_t per_sequence = blocks_of_context(options);
   const uint64_t drafters = options.draft_kv_bytes.value_or(0);
   if (blocks.full + blocks.windowed == 0 && drafters > 0) {
@@ -255,16 +256,15 @@ void resolve_kv_budget(EngineOptions& options, const ModelConfig& config, const 
   }
 }
 
-KvBlocks find_kv_blocks(const EngineOptions& options, const ModelConfig& config,
-                        const ops::Graph& graph) {
-  return divide(bytes_beside_states(own_kv_bytes(options), options, config),
-                find_kinds(options, config, graph));
+KvBlocks find_kv_blocks(const EngineOptions& options, const ops::Graph& graph) {
+  return divide(bytes_beside_states(own_kv_bytes(options), options, graph),
+                find_kinds(options, graph));
 }
 
-kv::PoolSizes pool_sizes(const EngineOptions& options, const ModelConfig& config,
+kv::PoolSizes pool_sizes(const EngineOptions& options, const ops::Graph& graph,
                          const KvBlocks& blocks) {
   return {blocks.full,           options.kv_block_size, options.max_context,
-          options.max_sequences, config.num_layers,     num_states(options, config),
+          options.max_sequences, graph.num_layers,      num_states(options, graph),
           blocks.window,         blocks.windowed,       options.max_step_tokens};
 }
 
@@ -272,24 +272,24 @@ kv::PoolSizes no_pool(const EngineOptions& options) {
   return {.block_size = options.kv_block_size};
 }
 
-void add_context(const EngineOptions& options, const ModelConfig& config, const KvBlocks& blocks,
+void add_context(const EngineOptions& options, const ops::Graph& graph, const KvBlocks& blocks,
                  ModelSummary& summary) {
-  summary.table_bytes += kv::BlockPool::bytes_of(pool_sizes(options, config, blocks));
+  summary.table_bytes += kv::BlockPool::bytes_of(pool_sizes(options, graph, blocks));
   if (options.kernels != KernelPath::kReference) return;
   // The reference has made a block and a state for its first pass, which stand beside the pool.
-  const uint64_t block = kv_block_bytes(options, config);
+  const uint64_t block = kv_block_bytes(options, graph);
   const uint64_t state = summary.kv_bytes - block;  // less than the fused kernels keep
   summary.kv_bytes += static_cast<uint64_t>(blocks.full) * block +
-                      static_cast<uint64_t>(num_states(options, config)) * state;
+                      static_cast<uint64_t>(num_states(options, graph)) * state;
 }
 
 std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
-                                     std::span<const ModelConfig> configs) {
+                                     std::span<const ops::Graph> graphs) {
   std::vector<uint64_t> parts;
   std::vector<uint64_t> states;
-  for (const ModelConfig& config : configs) {
-    parts.push_back(kv_block_bytes(options, config));
-    states.push_back(state_bytes(options, config));
+  for (const ops::Graph& graph : graphs) {
+    parts.push_back(kv_block_bytes(options, graph));
+    states.push_back(state_bytes(options, graph));
   }
   const uint64_t blocks = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
   const uint64_t all = std::accumulate(states.begin(), states.end(), blocks);

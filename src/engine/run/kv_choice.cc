@@ -5,7 +5,6 @@
 
 #include "engine/engine_options.h"
 #include "engine/model_checks.h"
-#include "ops/decoder_ops.h"
 
 namespace vitrine::engine {
 
@@ -40,13 +39,13 @@ void check_codec(const kv::KvCodec& codec, const EngineOptions& options) {
 // own.
 void check_layers(const EngineOptions& options, const ops::Graph& graph) {
   for (const ops::OpNode& node : graph.nodes) {
-    const auto* attention = node.find<ops::AttentionParameters>();
-    if (attention == nullptr) continue;
+    const auto reads = node.parameters->kv_reads();
+    if (!reads) continue;
     const kv::KvCodec& codec = kv_codec(options, node.layer);
-    const bool has_window = attention->window > 0 && attention->window < options.max_context;
-    const char* lacks = has_window && !codec.sees_windows                ? "windows"
-                        : !attention->sinks.empty() && !codec.sees_sinks ? "sinks"
-                                                                         : nullptr;
+    const bool has_window = reads->window > 0 && reads->window < options.max_context;
+    const char* lacks = has_window && !codec.sees_windows       ? "windows"
+                        : reads->has_sinks && !codec.sees_sinks ? "sinks"
+                                                                : nullptr;
     if (lacks == nullptr) continue;
     refuse_codecs(ErrorKind::kUnsupported,
                   "names " + std::string(codec.name) + ", which knows no " + lacks +

@@ -20,8 +20,7 @@ ops::Graph build_graph(const Checkpoint& checkpoint, const LoadRequest& request,
     config = std::move(layer.config);
     return std::move(layer.graph);
   }
-  ops::Graph graph =
-      model::find_architecture(config.model_type, checkpoint.config_name()).build(config);
+  ops::Graph graph = model::build_graph(checkpoint, config);
   if (!is_lenient) require_no_surplus(checkpoint, config);
   return graph;
 }
@@ -43,9 +42,9 @@ LoadedModel::LoadedModel(const std::string& path, const EngineOptions& given,
       options(resolve_options(given, checkpoint, limited_config(request, given, config), graph)),
       layout(make_audit_layout(graph, options.audit_mode, options.audit_level, request.record_rows,
                                options.expert_norms)),
-      kv_blocks(find_kv_blocks(options, config, graph)),
+      kv_blocks(find_kv_blocks(options, graph)),
       pool(
-          request.is_load() ? pool_sizes(options, config, kv_blocks) : no_pool(options),
+          request.is_load() ? pool_sizes(options, graph, kv_blocks) : no_pool(options),
           [this](int32_t from, int32_t to) { executor->copy_block(from, to); },
           [this](int32_t from, int32_t to) { executor->copy_state(from, to); },
           [this](int32_t from, int32_t to) { executor->copy_window_block(from, to); }) {
@@ -71,7 +70,7 @@ LoadedModel::LoadedModel(const std::string& path, const EngineOptions& given,
                         adapters ? &*adapters : nullptr,
                         weights_read,
                         request.is_load()};
-  inputs.num_states = num_states(options, config);
+  inputs.num_states = num_states(options, graph);
   inputs.num_window_blocks = kv_blocks.windowed;
   inputs.is_windowed = kv_blocks.is_windowed;
   inputs.table_stride = pool.table_stride();
@@ -94,7 +93,7 @@ LoadedModel::LoadedModel(const std::string& path, const EngineOptions& given,
   summary.path = path;
   describe_model(config, options, summary);
   executor->describe(summary);
-  if (!request.is_load()) add_context(options, config, kv_blocks, summary);
+  if (!request.is_load()) add_context(options, graph, kv_blocks, summary);
   if (request.is_load()) summary.table_bytes += pool.num_bytes();
 }
 

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemma_config.h"
-
+// Gemma 4's config.json. Values that stand in where a field is absent are transformers' own.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "config_limits.h"
-#include "layer_types.h"
+#include "checkpoint/config_limits.h"
+#include "checkpoint/layer_types.h"
+#include "model/gemma4.h"
 
-namespace vitrine::checkpoint {
+namespace vitrine::model {
 namespace {
 
-constexpr double kMaxGemmaTheta = 1e15;
+using checkpoint::Fields;
+using checkpoint::kMaxExperts;
+using checkpoint::kMaxHeads;
+using checkpoint::kMaxVocabulary;
+using checkpoint::kMaxWidth;
 
-// Values that stand in where a field is absent are transformers' own.
+constexpr double kMaxGemmaTheta = 1e15;
 
 void require_even(const Fields& fields, std::string_view name, int64_t head_dim,
                   const ModelConfig& config) {
@@ -30,9 +34,9 @@ void require_divisor(const Fields& fields, std::string_view name, int64_t kv_hea
 }
 
 /// Which layers slide: as the config lists them, else five of six; the last one never does.
-void read_slides(const Fields& fields, ModelConfig& config) {
-  const std::vector<std::string> types = read_layer_types(fields, "layer_types", config.num_layers,
-                                                          "full_attention", "sliding_attention");
+void read_gemma_slides(const Fields& fields, ModelConfig& config) {
+  const std::vector<std::string> types = checkpoint::read_layer_types(
+      fields, "layer_types", config.num_layers, "full_attention", "sliding_attention");
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const bool slides = types.empty() ? (layer + 1) % 6 != 0
                                       : types[static_cast<size_t>(layer)] == "sliding_attention";
@@ -85,14 +89,14 @@ void read_per_layer_config(const Fields& fields, ModelConfig& config) {
   }
 }
 
-void read_heads(const Fields& fields, ModelConfig& config) {
+void read_gemma_heads(const Fields& fields, ModelConfig& config, Gemma4Fields& own) {
   config.num_heads = fields.required_integer("num_attention_heads", 1, kMaxHeads);
   config.num_kv_heads = fields.integer("num_key_value_heads", 1, kMaxHeads).value_or(4);
   require_divisor(fields, "num_key_value_heads", config.num_kv_heads, config);
   config.head_dim = fields.integer("head_dim", 1, kMaxWidth).value_or(256);
   require_even(fields, "head_dim", config.head_dim, config);
   config.attention_bias = fields.boolean("attention_bias").value_or(false);
-  config.values_from_keys = fields.boolean("attention_k_eq_v").value_or(false);
+  own.values_from_keys = fields.boolean("attention_k_eq_v").value_or(false);
   if (fields.string("use_bidirectional_attention").value_or("vision") != "vision") {
     fields.unsupported("use_bidirectional_attention", "'vision' or null (text sees the past)");
   }
@@ -102,12 +106,12 @@ void read_heads(const Fields& fields, ModelConfig& config) {
   config.global_head_dim = fields.integer("global_head_dim", 1, kMaxWidth).value_or(512);
   require_even(fields, "global_head_dim", config.global_head_dim, config);
   const auto kv_heads = fields.integer("num_global_key_value_heads", 1, kMaxHeads);
-  if (!kv_heads || !config.values_from_keys) return;
+  if (!kv_heads || !own.values_from_keys) return;
   config.global_kv_heads = *kv_heads;
   require_divisor(fields, "num_global_key_value_heads", *kv_heads, config);
 }
 
-void read_rotary(const Fields& fields, ModelConfig& config) {
+void read_gemma_rotary(const Fields& fields, ModelConfig& config) {
   config.rope_theta = 1e6;
   config.sliding_rope_theta = 1e4;
   config.global_rotary_share = 0.25;
@@ -135,10 +139,10 @@ void read_rotary(const Fields& fields, ModelConfig& config) {
   }
 }
 
-void read_shared_layers(const Fields& fields, ModelConfig& config) {
+void read_gemma_shared_layers(const Fields& fields, ModelConfig& config, Gemma4Fields& own) {
   config.num_kv_shared_layers =
       fields.integer("num_kv_shared_layers", 0, config.num_layers - 1).value_or(0);
-  config.double_wide_mlp = fields.boolean("use_double_wide_mlp").value_or(false);
+  own.double_wide_mlp = fields.boolean("use_double_wide_mlp").value_or(false);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (config.kv_source(layer) >= 0) continue;
     fields.bad("num_kv_shared_layers", "fewer: layer " + std::to_string(layer) +
@@ -147,7 +151,7 @@ void read_shared_layers(const Fields& fields, ModelConfig& config) {
   }
 }
 
-void read_blocks(const Fields& fields, ModelConfig& config) {
+void read_gemma_blocks(const Fields& fields, ModelConfig& config, Gemma4Fields& own) {
   config.intermediate_size = fields.required_integer("intermediate_size", 1, kMaxWidth / 2);
   if (fields.boolean("enable_moe_block").value_or(false)) {
     config.num_experts = fields.required_integer("num_experts", 1, kMaxExperts);
@@ -155,16 +159,16 @@ void read_blocks(const Fields& fields, ModelConfig& config) {
     config.moe_intermediate_size = fields.required_integer("moe_intermediate_size", 1, kMaxWidth);
     config.norm_topk_prob = true;
   }
-  config.per_layer_input_size =
+  own.per_layer_input_size =
       fields.integer("hidden_size_per_layer_input", 0, kMaxWidth).value_or(256);
-  if (config.per_layer_input_size == 0) return;
-  if (config.per_layer_input_size > kMaxWidth / config.num_layers) {
+  if (own.per_layer_input_size == 0) return;
+  if (own.per_layer_input_size > kMaxWidth / config.num_layers) {
     fields.bad("hidden_size_per_layer_input",
                "times the layers at most " + std::to_string(kMaxWidth));
   }
-  config.per_layer_vocab_size =
+  own.per_layer_vocab_size =
       fields.integer("vocab_size_per_layer_input", 1, kMaxVocabulary).value_or(262144);
-  if (config.per_layer_vocab_size < config.vocab_size) {
+  if (own.per_layer_vocab_size < config.vocab_size) {
     fields.bad("vocab_size_per_layer_input",
                "at least vocab_size (" + std::to_string(config.vocab_size) + ")");
   }
@@ -172,21 +176,20 @@ void read_blocks(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-bool is_gemma(const ModelConfig& config) { return config.model_type == "gemma4_text"; }
-
-void read_gemma(const Fields& fields, ModelConfig& config) {
+void read_gemma4(const Fields& fields, ModelConfig& config) {
+  const auto own = std::make_shared<Gemma4Fields>();
+  config.own = own;
   config.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(true);
   if (fields.string("hidden_activation").value_or("gelu_pytorch_tanh") != "gelu_pytorch_tanh") {
     fields.unsupported("hidden_activation", "'gelu_pytorch_tanh'");
   }
-  read_slides(fields, config);
-  read_heads(fields, config);
-  read_rotary(fields, config);
-  read_shared_layers(fields, config);
-  read_blocks(fields, config);
-  config.final_logit_softcapping =
-      fields.number("final_logit_softcapping", 1e-6, 1e9).value_or(0.0);
+  read_gemma_slides(fields, config);
+  read_gemma_heads(fields, config, *own);
+  read_gemma_rotary(fields, config);
+  read_gemma_shared_layers(fields, config, *own);
+  read_gemma_blocks(fields, config, *own);
+  own->final_logit_softcapping = fields.number("final_logit_softcapping", 1e-6, 1e9).value_or(0.0);
   config.embedding_multiplier = std::sqrt(static_cast<double>(config.hidden_size));
 }
 
-}  // namespace vitrine::checkpoint
+}  // namespace vitrine::model

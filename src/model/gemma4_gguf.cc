@@ -1,22 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gguf_gemma.h"
-
+// Gemma 4 in GGUF files: what they hold, and its fields of config.json.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
-#include "text.h"
+#include "checkpoint/config_limits.h"
+#include "checkpoint/text.h"
+#include "model/gemma4.h"
 
-namespace vitrine::checkpoint {
+namespace vitrine::model {
 namespace {
 
-/// What files have in place of a pair's divisor where the pair is not turned (they write 1e30).
+using checkpoint::GgufArray;
+using checkpoint::GgufMetadata;
+using checkpoint::GgufType;
+using checkpoint::GgufValue;
+using checkpoint::kMaxExperts;
+using checkpoint::kMaxHeads;
+using checkpoint::kMaxVocabulary;
+using checkpoint::kMaxWidth;
+using checkpoint::OrderedJson;
+
+/// Tensors that the inputs of single layers are made with (E2B, E4B).
+constexpr std::array kGemmaModelNames = {
+    checkpoint::GgufName{"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+    checkpoint::GgufName{"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+    checkpoint::GgufName{"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
+};
+
+/// Tensors of a layer; the last ones are those of experts.
+constexpr std::array kGemmaLayerNames = {
+    checkpoint::GgufName{"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    checkpoint::GgufName{"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
+    checkpoint::GgufName{"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+    checkpoint::GgufName{"layer_output_scale.weight", "layer_scalar"},
+    checkpoint::GgufName{"inp_gate.weight", "per_layer_input_gate.weight"},
+    checkpoint::GgufName{"proj.weight", "per_layer_projection.weight"},
+    checkpoint::GgufName{"post_norm.weight", "post_per_layer_input_norm.weight"},
+    checkpoint::GgufName{"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight"},
+    checkpoint::GgufName{"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight"},
+    checkpoint::GgufName{"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight"},
+    checkpoint::GgufName{"ffn_gate_inp.scale", "router.scale"},
+    checkpoint::GgufName{"ffn_down_exps.scale", "router.per_expert_scale"},
+};
+constexpr size_t kGemmaExpertNames = 5;
+
+constexpr std::array<std::string_view, 2> kGemmaKeys = {"attention.shared_kv_layers",
+                                                        "final_logit_softcapping"};
+
+/// The least divisor that says that a pair of elements is not turned (files write 1e30).
 constexpr float kUnturned = 1e20F;
 
 class GemmaWriter {
  public:
-  GemmaWriter(const GgufMetadata& metadata, const std::vector<TensorInfo>& tensors,
-              nlohmann::ordered_json& config)
-      : metadata_(metadata), tensors_(tensors), config_(config) {
+  GemmaWriter(const checkpoint::GgufSource& source, OrderedJson& config)
+      : source_(source), metadata_(source.metadata), config_(config) {
     layers_ = config["num_hidden_layers"].get<int64_t>();
   }
 
@@ -33,11 +72,11 @@ class GemmaWriter {
   }
 
  private:
-  static std::string key(std::string_view name) { return "gemma4." + std::string(name); }
+  std::string key(std::string_view name) const { return source_.key(name); }
 
-  bool has_tensor(const std::string& name) const { return find_tensor(tensors_, name) != nullptr; }
+  bool has_tensor(const std::string& name) const { return source_.tensor(name) != nullptr; }
 
-  /// An array of that many numbers or flags of a key, checked; null where it holds one value.
+  /// Returns a key's array of a number or flag for each layer; null where the key holds one value.
   const GgufArray* layer_array(const std::string& name, bool of_flags) const {
     const GgufValue* value = metadata_.find(name);
     if (value == nullptr || value->type != GgufType::kArray) return nullptr;
@@ -53,7 +92,8 @@ class GemmaWriter {
     return &array;
   }
 
-  /// A number for each layer: the file has as many, or one for all. Empty where the key is absent.
+  /// Returns a number for each layer: the file has as many, or one for all. Empty where the key is
+  /// absent.
   std::vector<int64_t> layer_integers(const std::string& name, int64_t low, int64_t high) const {
     const auto count = static_cast<size_t>(layers_);
     const GgufArray* array = layer_array(name, /*of_flags=*/false);
@@ -65,7 +105,7 @@ class GemmaWriter {
     for (uint64_t i = 0; i < count; ++i) {
       numbers.push_back(array->integer(i));
       if (numbers.back() < low || numbers.back() > high) {
-        metadata_.bad(name, "integers of " + range_text(low, high));
+        metadata_.bad(name, "integers of " + checkpoint::range_text(low, high));
       }
     }
     return numbers;
@@ -75,7 +115,7 @@ class GemmaWriter {
     const std::string name = key("attention.sliding_window_pattern");
     const GgufArray* pattern = layer_array(name, /*of_flags=*/true);
     if (pattern == nullptr) metadata_.bad(name, "an array of a flag for each layer");
-    auto types = nlohmann::ordered_json::array();
+    auto types = OrderedJson::array();
     for (uint64_t layer = 0; layer < pattern->count; ++layer) {
       const bool slides = pattern->element_type == GgufType::kBool ? pattern->bytes[layer] != 0
                                                                    : pattern->integer(layer) != 0;
@@ -91,7 +131,8 @@ class GemmaWriter {
         metadata_.required_integer(key("attention.sliding_window"), 1, INT64_MAX);
   }
 
-  /// The number of the layers that slide, or of the others; `all` where there are no such layers.
+  /// Returns the number that layers of a kind have, of those that slide or of the others; `all`
+  /// where there are no such layers.
   int64_t number_of_kind(const std::string& name, const std::vector<int64_t>& numbers, bool slides,
                          int64_t all) const {
     int64_t found = 0;
@@ -147,7 +188,8 @@ class GemmaWriter {
     }
   }
 
-  /// Of layers that do not slide; no key says it, but they have no matrix that makes values.
+  /// Returns whether layers that do not slide take their values from keys. No key says it, but they
+  /// have no matrix that makes values.
   bool takes_values_from_keys() const {
     int64_t with = -1, without = -1;
     for (int64_t layer = 0; layer < layers_ - shared_layers_; ++layer) {
@@ -156,9 +198,10 @@ class GemmaWriter {
       (has_tensor(prefix + "v_proj.weight") ? with : without) = layer;
     }
     if (with >= 0 && without >= 0) {
-      throw_unsupported(metadata_.file() + ": holds 'blk." + std::to_string(with) +
-                        ".attn_v.weight', but no 'blk." + std::to_string(without) +
-                        ".attn_v.weight'; expected it in all layers that do not slide, or in none");
+      checkpoint::throw_unsupported(
+          metadata_.file() + ": holds 'blk." + std::to_string(with) +
+          ".attn_v.weight', but no 'blk." + std::to_string(without) +
+          ".attn_v.weight'; expected it in all layers that do not slide, or in none");
     }
     return without >= 0;
   }
@@ -189,12 +232,13 @@ class GemmaWriter {
          {{"rope_type", "default"}, {"rope_theta", theta("rope.freq_base_swa")}}}};
   }
 
-  /// Of the pairs of a head that does not slide, those at the beginning are turned.
+  /// Returns the share of pairs that are turned in a layer that does not slide: those at the
+  /// beginning of a head.
   double turned_share(const std::vector<float>& factors) const {
     const std::string place = metadata_.file() + ": the tensor 'rope_freqs.weight'";
     const auto half = static_cast<size_t>(global_dim_ / 2);
     if (factors.size() != half) {
-      throw_bad_file(
+      checkpoint::throw_bad_file(
           place +
           (factors.empty() ? " is missing" : " has " + std::to_string(factors.size()) + " values") +
           "; expected " + std::to_string(half) +
@@ -204,8 +248,8 @@ class GemmaWriter {
     while (turned < half && factors[turned] == 1.0F) ++turned;
     for (size_t i = turned; i < half; ++i) {
       if (factors[i] >= kUnturned) continue;
-      throw_unsupported(place + " holds " + std::to_string(factors[i]) +
-                        "; expected ones, then 1e30 for pairs that are not turned");
+      checkpoint::throw_unsupported(place + " holds " + std::to_string(factors[i]) +
+                                    "; expected ones, then 1e30 for pairs that are not turned");
     }
     // Whoever multiplies it with the pairs and cuts off the fraction shall find as many.
     const auto pairs = static_cast<double>(half);
@@ -248,7 +292,7 @@ class GemmaWriter {
   void write_layer_inputs() {
     const std::string name = key("embedding_length_per_layer_input");
     const int64_t width = metadata_.integer(name, 0, kMaxWidth).value_or(0);
-    const TensorInfo* table = find_tensor(tensors_, "model.embed_tokens_per_layer.weight");
+    const TensorInfo* table = source_.tensor("model.embed_tokens_per_layer.weight");
     config_["hidden_size_per_layer_input"] = width;
     if ((width == 0) != (table == nullptr)) {
       metadata_.bad(name, width == 0 ? "a width for the tensor 'per_layer_token_embd.weight'"
@@ -256,26 +300,47 @@ class GemmaWriter {
     }
     if (width == 0) return;
     if (table->shape.size() != 2 || table->shape[0] > kMaxVocabulary) {
-      throw_bad_file(metadata_.file() + ": the tensor 'per_layer_token_embd.weight' is " +
-                     shape_text(table->shape) + "; expected [vocabulary, layers x " +
-                     std::to_string(width) + "], at most " + std::to_string(kMaxVocabulary) +
-                     " rows");
+      checkpoint::throw_bad_file(
+          metadata_.file() + ": the tensor 'per_layer_token_embd.weight' is " +
+          checkpoint::shape_text(table->shape) + "; expected [vocabulary, layers x " +
+          std::to_string(width) + "], at most " + std::to_string(kMaxVocabulary) + " rows");
     }
     config_["vocab_size_per_layer_input"] = table->shape[0];
   }
 
+  const checkpoint::GgufSource& source_;
   const GgufMetadata& metadata_;
-  const std::vector<TensorInfo>& tensors_;
-  nlohmann::ordered_json& config_;
+  OrderedJson& config_;
   std::vector<bool> slides_;
   int64_t layers_ = 0, shared_layers_ = 0, global_dim_ = 0, sliding_dim_ = 0;
 };
 
-}  // namespace
-
-void write_gemma(const GgufMetadata& metadata, const std::vector<TensorInfo>& tensors,
-                 const std::vector<float>& rope_factors, nlohmann::ordered_json& config) {
-  GemmaWriter(metadata, tensors, config).write(rope_factors);
+/// Writes heads, kinds of layers, rotary parameters, blocks and what else the family has.
+void write_gemma4(const checkpoint::GgufSource& source, OrderedJson& config) {
+  checkpoint::write_biases(source, config);
+  checkpoint::refuse_yarn_values(source);
+  GemmaWriter(source, config).write(source.rope_factors);
 }
 
-}  // namespace vitrine::checkpoint
+}  // namespace
+
+std::vector<checkpoint::GgufArchitecture> gemma4_gguf_forms() {
+  const std::span layer_names(kGemmaLayerNames);
+  checkpoint::GgufArchitecture dense = {
+      .name = "gemma4",
+      .class_name = "Gemma4ForCausalLM",
+      .has_head_norms = true,
+      .has_gate_up_experts = true,
+      .model_names = kGemmaModelNames,
+      .layer_names = layer_names.first(kGemmaLayerNames.size() - kGemmaExpertNames),
+      .own_keys = kGemmaKeys,
+      .write_config = write_gemma4};
+  checkpoint::GgufArchitecture experts = dense;
+  experts.has_experts = true;
+  experts.block = "";
+  experts.router = "router.proj";
+  experts.layer_names = layer_names;
+  return {dense, experts};
+}
+
+}  // namespace vitrine::model
