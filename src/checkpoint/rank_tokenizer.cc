@@ -46,11 +46,11 @@ struct SpecialToken {
 
 struct RankedVocabulary {  // NOLINT(bugprone-exception-escape): its Json throws none
   std::string file;
-  std::vector<std::string> tokens;  ///< Bytes, by rank.
-  int64_t first_id = 0;             ///< Of rank 0.
+  std::vector<std::string> tokens;  ///< bytes, by rank
+  int64_t first_id = 0;             ///< the id of rank 0
   std::map<int64_t, SpecialToken> specials;
   Json pre_tokenizer;
-  std::string first_token;  ///< Of every text; empty: none is added.
+  std::string first_token;  ///< begins every text; empty: none is added
 };
 
 std::string decode_base64(std::string_view text, const std::string& place) {

@@ -139,7 +139,7 @@ class EagleDrafter final : public HeadDrafter {
     bool goes_on = false;
   };
 
-  /// Of the engine's budget.
+  /// Throws kOutOfMemory where the text takes more than is left of the engine's budget.
   void check_room(const DraftText& about) const {
     const uint64_t held = memory().kv_bytes, wanted = text_kv_bytes(about.max_tokens);
     if (held <= about.kv_bytes && wanted <= about.kv_bytes - held) return;

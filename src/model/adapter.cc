@@ -190,7 +190,7 @@ kernels::Weight float_weight(int64_t rows, int64_t cols, bool tiled) {
   return weight;
 }
 
-// Where it becomes tiles, else as they are.
+// Puts the values where they become tiles, or else as they are.
 void place_rows(kernels::Weight& weight, const std::vector<float>& values, std::byte* data) {
   if (weight.tiled) {
     weight.data = values.data();

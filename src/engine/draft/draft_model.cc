@@ -247,7 +247,7 @@ EngineOptions draft_model_options(const std::string& path, const EngineOptions& 
   if (!target.draft_kv_bytes) return options;
   ops::Graph graph = model::build_graph(checkpoint, config);
   engine::DraftNeed need;
-  need.add(engine::resolve_options(options, checkpoint, config, graph), config);
+  need.add(engine::resolve_options(options, checkpoint, config, graph), graph);
   options.kv_bytes = engine::draft_budget(path + ": the draft model", need, target);
   return options;
 }
