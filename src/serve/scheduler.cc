@@ -7,6 +7,9 @@
 #include <random>
 #include <utility>
 
+#include "serve/host_error.h"
+#include "serve/server_options.h"
+
 namespace vitrine::serve {
 
 namespace {
@@ -24,55 +27,11 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& found,
-                         const std::string& expected) {
-  throw Error(ErrorKind::kInvalidArgument,
-              "server option '" + name + "' is " + found + "; expected " + expected);
-}
-
-ServerOptions resolve(ServerOptions options, const EngineOptions& engine) {
-  if (!(options.max_wait_seconds > 0)) {
-    refuse("max_wait_seconds", std::to_string(options.max_wait_seconds), "seconds above 0");
-  }
-  if (!(options.step_seconds >= 0)) {
-    refuse("step_seconds", std::to_string(options.step_seconds), "seconds, or 0");
-  }
-  if (options.max_waiting < 1) {
-    refuse("max_waiting", std::to_string(options.max_waiting), "1 or more");
-  }
-  if (options.max_unread_events < 1) {
-    refuse("max_unread_events", std::to_string(options.max_unread_events), "1 or more");
-  }
-  // One sequence is left for the tree, which needs it for a moment where a text parts.
-  const int most = std::min(std::max(engine.max_sequences - 1, 1),
-                            std::min(engine.max_logit_rows, engine.max_step_tokens));
-  if (options.max_running < 0 || options.max_running > most) {
-    refuse("max_running", std::to_string(options.max_running),
-           "at most " + std::to_string(most) +
-               ", for which the engine has room (prepare_for_serving makes more)");
-  }
-  if (options.max_running == 0) options.max_running = most;
-  if (engine.max_sequences < 2) options.cache_prefixes = false;
-  return options;
-}
-
-Error as_error(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::exception& error) {
-    return Error(ErrorKind::kInternal, std::string("the host's code threw: ") + error.what());
-  } catch (...) {
-    return Error(ErrorKind::kInternal, "the host's code threw something that is no exception");
-  }
-}
-
 }  // namespace
 
 Scheduler::Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock)
     : stepper_(stepper),
-      options_(resolve(options, stepper.options())),
+      options_(resolve_server_options(options, stepper.options())),
       clock_(std::move(clock)),
       block_size_(std::max(stepper.options().kv_block_size, 1)),
       has_states_(stepper.traits().keeps_states),
@@ -271,7 +230,7 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
   } catch (...) {
     JobEnd failed;
     failed.result.reason = StopReason::kFailed;
-    failed.error = as_error(std::current_exception());
+    failed.error = host_error();
     on_end(std::move(failed));
   }
   return true;
@@ -317,7 +276,7 @@ void Scheduler::add_input(RunningAnswer& answer, int64_t most_tokens, int64_t mo
     inputs_.push_back(input);
     planned_.push_back(&answer);
   } catch (...) {  // a drafter of the host's, a constraint
-    end(answer, as_error(std::current_exception()));
+    end(answer, host_error());
   }
 }
 
@@ -419,7 +378,7 @@ void Scheduler::run() {
   try {
     outputs = stepper_.step(inputs_);
   } catch (...) {
-    const Error error = as_error(std::current_exception());
+    const Error error = host_error();
     // The pool of windows or states is full; nothing has changed.
     if (error.kind() == ErrorKind::kOutOfMemory && (inputs_.size() > 1 || evict())) {
       if (inputs_.size() > 1) preempt_last();
@@ -453,7 +412,7 @@ void Scheduler::accept(size_t input, std::span<const StepOutput> outputs) {
   try {
     answer.generation().accept(outputs);
   } catch (...) {
-    error = as_error(std::current_exception());
+    error = host_error();
   }
   const size_t after = answer.generation().result().tokens.size();
   if (after > before) {
