@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "kv_limits.h"
+#include "kv_tiles.h"
 
 namespace vitrine::kernels {
 
@@ -208,6 +209,8 @@ struct HeadStats {
 ///   i16, run after run of 16 positions, in pairs that are multiplied and added at once, and a
 ///   float32 scale for each position, [16], behind (head_dim + 1) / 2 * 16 such pairs: keys as
 ///   [(head_dim + 1) / 2][16][2], values as [8][head_dim][2].
+/// Where a codec gives tiles, `keys` has the closed forms of blocks and `values` the open ones,
+/// (b * kv_heads + h) times a form's bytes from the beginning.
 /// Any alignment works; on 64 bytes attention is up to twice as fast.
 struct KvView {
   void* keys = nullptr;
@@ -218,6 +221,7 @@ struct KvView {
   // Latent attention: the first elements of a key that are its value; there are no others. A
   // position stands in one piece, [head_dim], of i16 as pairs with their scale behind them.
   int32_t value_dim = 0;
+  const TileCodec* tiles = nullptr;  // of a codec that gives tiles
 };
 
 /// Bytes of one position's keys, or values, of one kv head.
@@ -231,6 +235,7 @@ constexpr int64_t int16_kv_bytes(int64_t head_dim) { return (head_dim + 1) / 2 *
 /// keys and values are read: once for kQueriesAtOnce queries, where a table can.
 struct AttentionSpan {
   const int32_t* block_table = nullptr;  // [i]: the storage block of positions i * block_size …
+  const int32_t* open_table = nullptr;  // the same of blocks' open forms, where a codec gives tiles
   int32_t kv_head = 0;
   int32_t position = 0;
   int32_t tokens = 1;
@@ -286,6 +291,13 @@ struct KvKernels {
   /// head. Null: this codec has none.
   void (*write_latent)(const KvView& kv, int32_t block, int32_t offset, const float* key) = nullptr;
   void (*attend_latent)(const KvView& kv, const AttentionSpan& span) = nullptr;
+
+  /// Where a codec gives tiles; null: it has nothing to do. Makes the closed form of a block whose
+  /// positions are all written, from open block `open`; turns a query [head_dim] before it is asked
+  /// with, and an output [head_dim] back.
+  void (*close)(const KvView& kv, int32_t open, int32_t block, int32_t kv_head) = nullptr;
+  void (*transform_query)(const KvView& kv, int32_t kv_head, float* query) = nullptr;
+  void (*transform_output)(const KvView& kv, int32_t kv_head, float* output) = nullptr;
 };
 
 /// Those that a table has itself.
@@ -352,6 +364,8 @@ struct CpuKernels {
 
   /// Of keys and values, by codec.
   std::span<const NamedKvKernels> kv;
+  /// KvKernels::attend of codecs that give tiles; `write` puts positions into the open forms.
+  void (*attend_tiles)(const KvView& kv, const AttentionSpan& span);
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
   /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)

@@ -122,7 +122,7 @@ class FusedExecutor final : public Executor {
   }
 
   bool runs_layers() const override { return true; }
-  bool runs_trees() const override { return !graph_.has_state(); }
+  bool runs_trees() const override { return !graph_.has_state() && runs_trees_; }
 
   void copy_block(int32_t from, int32_t to) override { copy_blocks(/*windowed=*/false, from, to); }
   void copy_window_block(int32_t from, int32_t to) override {
@@ -311,12 +311,17 @@ class FusedExecutor final : public Executor {
 
   bool is_windowed(size_t layer) const { return kv_[layer].table_offset > 0; }
 
+  // Values, and open forms of blocks, where the codec gives tiles.
+  bool is_second_windowed(size_t layer) const {
+    return kv_[layer].view.tiles != nullptr ? kv_[layer].open_offset > 0 : is_windowed(layer);
+  }
+
   void copy_blocks(bool windowed, int32_t from, int32_t to) const {
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
-      if (is_windowed(layer) != windowed) continue;
       const kernels::KvView& kv = kv_[layer].view;
-      copy_block(kv.keys, kv_block_bytes_[layer].first, from, to);
-      copy_block(kv.values, kv_block_bytes_[layer].second, from, to);
+      const auto& [first, second] = kv_block_bytes_[layer];
+      if (is_windowed(layer) == windowed) copy_block(kv.keys, first, from, to);
+      if (is_second_windowed(layer) == windowed) copy_block(kv.values, second, from, to);
     }
   }
 
@@ -326,16 +331,20 @@ class FusedExecutor final : public Executor {
                 bytes);
   }
 
-  // Of a layer.
-  size_t blocks_of(const ExecutorInputs& inputs, size_t layer) const {
-    return static_cast<size_t>(is_windowed(layer) ? inputs.num_window_blocks : inputs.num_blocks);
+  // Of a layer's planes.
+  std::pair<size_t, size_t> plane_bytes(const ExecutorInputs& inputs, size_t layer) const {
+    const auto blocks = [&](bool windowed) {
+      return static_cast<size_t>(windowed ? inputs.num_window_blocks : inputs.num_blocks);
+    };
+    const auto& [first, second] = kv_block_bytes_[layer];
+    return {first * blocks(is_windowed(layer)), second * blocks(is_second_windowed(layer))};
   }
 
   void plan_kv(const ExecutorInputs& inputs) {
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
-      const kv::KvCodec& codec = kv_codec(inputs.options, layer);
-      const kernels::KvKernels* found = codec.cpu_kernels(kernel_);
-      if (found == nullptr) {
+      const kv::CodecEntry& codec = kv_codec(inputs.options, layer);
+      const std::optional<kernels::KvKernels> found = kv::find_kernels(codec, kernel_);
+      if (!found) {
         throw Error(ErrorKind::kUnsupported, "keys and values as " + std::string(codec.name) +
                                                  " have no kernels for " + kernel_.isa +
                                                  "; use another of kv_codecs, as f32");
@@ -355,28 +364,40 @@ class FusedExecutor final : public Executor {
       const bool has_window =
           !inputs.is_windowed.empty() && inputs.is_windowed[static_cast<size_t>(layer)];
       kv_.push_back({view, *found, std::string(codec.name), has_window ? inputs.table_stride : 0});
+      runs_trees_ = runs_trees_ && codec.has(KvFeature::kTrees);
+      if (codec.tiles != nullptr) plan_tiles(*codec.tiles, inputs);
       if (shape.source != layer || graph_.keeps_state(layer)) {  // it keeps none
         kv_block_bytes_.emplace_back(0, 0);
         continue;
       }
-      const auto positions = static_cast<size_t>(shape.kv_heads * view.block_size);
-      kv_block_bytes_.push_back(
-          {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
-           view.value_dim > 0 ? 0
-                              : positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
-      kv_bytes_ += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) *
-                   blocks_of(inputs, static_cast<size_t>(layer));
+      const kv::PlaneBytes bytes = kv::plane_bytes(
+          codec, view.head_dim, view.value_dim > 0 ? 0 : view.head_dim, view.block_size);
+      kv_block_bytes_.emplace_back(shape.kv_heads * bytes.first, shape.kv_heads * bytes.second);
+      const auto [first, second] = plane_bytes(inputs, static_cast<size_t>(layer));
+      kv_bytes_ += first + second;
     }
+  }
+
+  // The last layer's. Open forms have blocks of their own where there are any.
+  void plan_tiles(const KvCodec& codec, const ExecutorInputs& inputs) {
+    ops::KvLayer& layer = kv_.back();
+    const auto index = static_cast<int>(kv_.size()) - 1;
+    tile_codecs_.push_back(
+        std::make_unique<kernels::TileCodec>(kv::tile_codec(codec, index, layer.view.head_dim)));
+    layer.view.tiles = tile_codecs_.back().get();
+    layer.closes_blocks = layer.view.tiles->closed_bytes > 0;
+    layer.open_offset = layer.closes_blocks && inputs.num_window_blocks > 0 ? inputs.table_stride
+                                                                            : layer.table_offset;
   }
 
   void make_kv(const ExecutorInputs& inputs) {
     kv_memory_.emplace_back(kv_bytes_, "the KV cache");
     std::byte* next = kv_memory_[0].data();
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
+      const auto [first, second] = plane_bytes(inputs, layer);
       kv_[layer].view.keys = next;
-      next += kv_block_bytes_[layer].first * blocks_of(inputs, layer);
-      kv_[layer].view.values = next;
-      next += kv_block_bytes_[layer].second * blocks_of(inputs, layer);
+      kv_[layer].view.values = next + first;
+      next += first + second;
     }
   }
 
@@ -452,7 +473,8 @@ class FusedExecutor final : public Executor {
   size_t num_states_ = 0, state_floats_ = 0;  // slots; of one, all layers
   std::vector<ops::StateLayer> states_;       // by layer
   std::vector<ops::StateSpan> state_spans_;
-  bool is_invariant_ = true;
+  std::vector<std::unique_ptr<kernels::TileCodec>> tile_codecs_;  // at their addresses
+  bool is_invariant_ = true, runs_trees_ = true;
   std::vector<float> rope_cos_, rope_sin_, sliding_cos_, sliding_sin_;
   std::optional<ops::PlanScratch> scratch_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;

@@ -19,32 +19,50 @@ namespace {
 
 constexpr int64_t kFurtherStates = kv::StateCheckpoints::kMost;
 
-// Of one position and kv head, key and value.
-int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
-                       const ModelConfig& config, int64_t layer) {
+bool is_fused_cpu(const EngineOptions& options) {
+  return options.device.kind == DeviceKind::kCpu && runs_fused(options);
+}
+
+int64_t block_length_of(const EngineOptions& options) {
+  return options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length;
+}
+
+// Of one block and kv head, all of it.
+int64_t head_block_bytes(const kv::CodecEntry& codec, const EngineOptions& options,
+                         const ModelConfig& config, int64_t layer) {
   const int64_t key = config.layer_head_dim(layer);
   const int64_t value = config.is_latent() ? config.stored_value_width() : key;
-  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
-    return codec.key_bytes(key) + (value > 0 ? codec.value_bytes(value) : 0);
+  if (is_fused_cpu(options)) {
+    const kv::PlaneBytes bytes = kv::plane_bytes(codec, key, value, block_length_of(options));
+    return bytes.first + bytes.second;
   }
   const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
   const int64_t scales = type == DType::kI16 ? 2 * sizeof(float) : 0;  // of a key and a value
-  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales;
+  return block_length_of(options) *
+         ((key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales);
+}
+
+// Whether a layer's blocks have open forms that can be given back when they are closed.
+bool closes_blocks(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
+  return is_fused_cpu(options) &&
+         kv::closes_blocks(kv_codec(options, layer), config.layer_head_dim(layer));
 }
 
 }  // namespace
 
 uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
-  const auto block_length = static_cast<uint64_t>(
-      options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length);
   const auto heads = static_cast<uint64_t>(config.layer_kv_heads(layer));
   auto bytes =
-      static_cast<uint64_t>(position_bytes(kv_codec(options, layer), options, config, layer));
-  if (__builtin_mul_overflow(bytes, heads, &bytes) ||
-      __builtin_mul_overflow(bytes, block_length, &bytes)) {
-    return kNoAddress;
-  }
-  return bytes;
+      static_cast<uint64_t>(head_block_bytes(kv_codec(options, layer), options, config, layer));
+  return __builtin_mul_overflow(bytes, heads, &bytes) ? kNoAddress : bytes;
+}
+
+uint64_t layer_open_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
+  if (!closes_blocks(options, config, layer)) return 0;
+  const int64_t dim = config.layer_head_dim(layer);
+  return static_cast<uint64_t>(
+      config.layer_kv_heads(layer) *
+      kv::plane_bytes(kv_codec(options, layer), dim, dim, block_length_of(options)).second);
 }
 
 namespace {
@@ -68,7 +86,9 @@ BlockBytes block_bytes(const EngineOptions& options, const ModelConfig& config,
                   "another config");
     }
     const bool is_windowed = !windows.empty() && windows[static_cast<size_t>(layer)] > 0;
-    (is_windowed ? bytes.windowed : bytes.full) += of_layer;
+    const uint64_t open = windows.empty() ? 0 : layer_open_bytes(options, config, layer);
+    (is_windowed ? bytes.windowed : bytes.full) += of_layer - open;
+    bytes.windowed += open;
   }
   return bytes;
 }
@@ -79,11 +99,11 @@ uint64_t blocks_of_context(const EngineOptions& options) {
 }
 
 // By layer: how many positions those who read its keys and values see at most; 0: all. Empty where
-// all blocks stay: not on the CPU's fused kernels, or beside states, which have checkpoints of
-// their own.
-std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Graph& graph) {
-  const bool is_fused_cpu = options.device.kind == DeviceKind::kCpu && runs_fused(options);
-  if (!is_fused_cpu || graph.has_state()) return {};
+// all blocks stay, open forms of closed ones too: not on the CPU's fused kernels, or beside states,
+// which have checkpoints of their own.
+std::vector<int64_t> layer_windows(const EngineOptions& options, const ModelConfig& config,
+                                   const ops::Graph& graph) {
+  if (!is_fused_cpu(options) || graph.has_state()) return {};
   constexpr int64_t kUnread = -1;
   std::vector<int64_t> windows(static_cast<size_t>(graph.num_layers), kUnread);
   for (const ops::OpNode& node : graph.nodes) {
@@ -93,8 +113,11 @@ std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Grap
     if (window != 0) window = attention->window == 0 ? 0 : std::max(window, attention->window);
   }
   for (int64_t& window : windows) window = std::max<int64_t>(window, 0);
-  if (std::ranges::none_of(windows, [](int64_t window) { return window > 0; })) return {};
-  return windows;
+  bool gives_back = std::ranges::any_of(windows, [](int64_t window) { return window > 0; });
+  for (int64_t layer = 0; layer < graph.num_layers; ++layer) {
+    gives_back = gives_back || closes_blocks(options, config, layer);
+  }
+  return gives_back ? windows : std::vector<int64_t>();
 }
 
 constexpr uint64_t kMostBlocks = std::numeric_limits<int32_t>::max();
@@ -110,7 +133,7 @@ struct Kinds {
 
 Kinds find_kinds(const EngineOptions& options, const ModelConfig& config, const ops::Graph& graph) {
   Kinds kinds;
-  kinds.windows = layer_windows(options, graph);
+  kinds.windows = layer_windows(options, config, graph);
   kinds.bytes = block_bytes(options, config, kinds.windows);
   kinds.sizes = {0,
                  options.kv_block_size,
@@ -124,6 +147,12 @@ Kinds find_kinds(const EngineOptions& options, const ModelConfig& config, const 
   if (kinds.windows.empty()) return kinds;
   kinds.sizes.window =
       std::min<int64_t>(std::ranges::max(kinds.windows), std::numeric_limits<int32_t>::max());
+  // A block is read open by queries up to its codec's lag behind it.
+  for (int64_t layer = 0; layer < graph.num_layers; ++layer) {
+    if (!closes_blocks(options, config, layer)) continue;
+    const int64_t open = kv_codec(options, layer).tiles->lag() + 1;
+    kinds.sizes.window = std::max(kinds.sizes.window, open);
+  }
   kinds.enough = static_cast<uint64_t>(kv::enough_window_blocks(kinds.sizes));
   return kinds;
 }

@@ -19,6 +19,8 @@ uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config)
 
 /// Those of one layer alone; kNoAddress where it has more bytes than that.
 uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer);
+/// Of these, the open forms of blocks that are closed later.
+uint64_t layer_open_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer);
 inline constexpr uint64_t kNoAddress = std::numeric_limits<uint64_t>::max();
 
 /// Slots for states of sequences: EngineOptions::max_states, or one for each that may live, and as
@@ -30,7 +32,8 @@ uint64_t state_bytes(const EngineOptions& options, const ModelConfig& config);
 /// How many blocks layers have.
 struct KvBlocks {
   int64_t full = 0;                    // of layers that see all positions
-  int64_t windowed = 0;                // of those within a window; 0: all layers have `full`
+  int64_t windowed = 0;                // of those within a window, and of open forms of blocks that
+                                       // are closed later; 0: all layers have `full`
   int64_t window = 0;                  // positions that these see at most
   std::vector<bool> is_windowed = {};  // by layer; empty where none has blocks of its own
 };

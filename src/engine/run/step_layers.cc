@@ -4,6 +4,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/model_checks.h"
+#include "engine/run/kv_choice.h"
 #include "engine/run/step_fit.h"
 #include "engine/run/step_runner.h"
 #include "ops/draft_input.h"
@@ -48,6 +49,7 @@ void StepRunner::require_layers() const {
         "CUDA's fused kernels run all layers or none, so no early exit guesses there (exit, "
         "hispec); use --kernels reference or --device cpu");
   }
+  require_codec_feature(options_, KvFeature::kPartialDepth, "steps of a part of the layers");
   if (graph_.has_state()) {
     throw Error(ErrorKind::kUnsupported,
                 "some layers of this model keep a state of a sequence, which a step of a part of "

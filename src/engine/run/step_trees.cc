@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a step: drafts that are a tree, and which of them stay.
 #include "audit/pass_record.h"
+#include "engine/run/kv_choice.h"
 #include "engine/run/step_runner.h"
 
 namespace vitrine::engine {
@@ -10,6 +11,7 @@ void StepRunner::check_trees(std::span<const StepInput> inputs) const {
   for (const StepInput& input : inputs) {
     if (!DraftTree::is_tree(input)) continue;
     if (!runs_trees()) {
+      require_codec_feature(options_, KvFeature::kTrees, "drafts in a tree");
       throw Error(
           ErrorKind::kUnsupported,
           "drafts in a tree need fused kernels and a model that keeps no state of a sequence; "
