@@ -65,11 +65,11 @@ struct EngineOptions {
   /// all engines' together. Engine::options has what it is.
   uint64_t kv_bytes = 0;
   /// How keys and values are kept, by name (kv_codec_names()): "f32"; "f16" or "bf16", to which
-  /// they are rounded as they are written (nearest, ties to even); or "i16" (not CUDA's fused
-  /// kernels), integers of 12 bits and a sign with a scale for each position and head, which
-  /// attention multiplies as they are (docs/numerics.md): half the memory, another result, and as
-  /// invariant. The reference path rounds to i16 and keeps float32. One name for all layers, or one
-  /// for each (not on CUDA). Empty: i16 on the CPU for a model with quantized weights (of a
+  /// they are rounded as they are written (nearest, ties to even); "i16" (not CUDA's fused
+  /// kernels), integers of 12 bits and a sign with a scale for each position and head, which are
+  /// multiplied as they are: half the memory, another result, and as invariant; or a host's own
+  /// (kv_codec.h). The reference path rounds to i16 and keeps float32. One name for all layers, or
+  /// one for each (not on CUDA). Empty: i16 on the CPU for a model with quantized weights (of a
   /// federation, where every specialist has), f32 elsewhere; Engine::options has what it is.
   std::vector<std::string> kv_codecs = {};
   /// What quantized weights are multiplied with: kI8, rows quantized by group (docs/numerics.md),
@@ -322,7 +322,7 @@ class VITRINE_API Engine final : public Stepper {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The names that EngineOptions::kv_codecs knows, ascending: "bf16", "f16", "f32", "i16".
+/// The names that EngineOptions::kv_codecs knows, a host's own among them, ascending.
 VITRINE_API std::vector<std::string> kv_codec_names();
 
 /// The instruction set of the kernels that a CPU engine takes on this machine: "avx512_amx",

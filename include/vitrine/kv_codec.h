@@ -43,32 +43,33 @@ struct KvTileForm {
   KvTileKind kind = KvTileKind::kFloat;
   /// kInt8: so many elements of a position share a scale, 16 or 32: key_scales and value_scales are
   /// [groups][64], the last group what is left. 0: each element has a scale for all positions of a
-  /// block, [n]; keys' are multiplied into the query once a tile, values' into what is added.
+  /// block, [kv_tile_row(n)]; keys' are multiplied into the query once a tile, values' into what is
+  /// added.
   int key_group = 32;
-  int value_group = 32;
+  int value_group = 32;  ///< the same of values
 };
 
 /// Where a tile goes. Each pointer leads to room for the largest form, on a cache line; a codec
 /// that has the numbers in this layout already lets it point at them instead. What stands behind
 /// the positions that are read may be anything.
 struct KvTile {
-  const void* keys = nullptr;
-  const void* values = nullptr;
-  const float* key_scales = nullptr;
-  const float* value_scales = nullptr;
+  const void* keys = nullptr;           ///< numbers of KvTileForm::kind
+  const void* values = nullptr;         ///< the same
+  const float* key_scales = nullptr;    ///< of integers
+  const float* value_scales = nullptr;  ///< the same
 };
 /// The same room, to be written.
 struct KvTileRoom {
-  void* keys = nullptr;
-  void* values = nullptr;
-  float* key_scales = nullptr;
-  float* value_scales = nullptr;
+  void* keys = nullptr;           ///< see KvTile
+  void* values = nullptr;         ///< see KvTile
+  float* key_scales = nullptr;    ///< see KvTile
+  float* value_scales = nullptr;  ///< see KvTile
 };
 
 /// Which head a block is of.
 struct KvHead {
-  int layer = 0;
-  int kv_head = 0;
+  int layer = 0;     ///< of the model
+  int kv_head = 0;   ///< of the layer
   int head_dim = 0;  ///< elements of a key, and of a value
 };
 
@@ -77,7 +78,7 @@ enum class KvReading : uint8_t { kSkip, kClosed, kFine };
 
 /// Which part of a block becomes a tile.
 struct KvTileSource {
-  KvHead head;
+  KvHead head = {};                        ///< whose block it is
   const std::byte* open = nullptr;         ///< of a block that is read open, else null
   const std::byte* closed = nullptr;       ///< of one that is read closed, else null
   KvReading reading = KvReading::kClosed;  ///< kClosed or kFine, of one that is read closed
@@ -93,7 +94,7 @@ struct KvBlockMass {
 
 /// One query head's closed blocks, ascending: block i has the positions from i * block_length on.
 struct KvBlockChoice {
-  KvHead head;
+  KvHead head = {};                   ///< whose blocks they are
   int64_t position = 0;               ///< of the query
   float scale = 0;                    ///< a score is scale times the dot
   std::span<const float> query = {};  ///< [head_dim], as transform_query left it

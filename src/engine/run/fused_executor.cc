@@ -9,7 +9,7 @@
 #include "engine/run/adapter_groups.h"
 #include "engine/run/engine_threads.h"
 #include "engine/run/executor.h"
-#include "engine/run/kv_choice.h"
+#include "engine/run/kv_layers.h"
 #include "engine/run/plan_arena.h"
 #include "kernels/cpu/cpu_features.h"
 #include "model/weights.h"
@@ -34,6 +34,7 @@ class FusedExecutor final : public Executor {
         is_mapped_(inputs.options.mmap_weights),
         reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
         cancelled_(inputs.options.cancelled),
+        kv_(inputs, kernel_),
         own_threads_(inputs.threads != nullptr
                          ? nullptr
                          : std::make_unique<EngineThreads>(inputs.options.threads)),
@@ -44,11 +45,10 @@ class FusedExecutor final : public Executor {
       adapter_bytes_ = inputs.adapters->num_bytes();
       adapter_parameters_ = inputs.adapters->num_parameters();
     }
-    plan_kv(inputs);
     plan_states(inputs);
     rope_bytes_ = rope_table_bytes(inputs.config, inputs.options);
     if (inputs.makes_context) {
-      make_kv(inputs);
+      kv_.allocate();
       make_states();
       constexpr auto kSliding = model::RopeKind::kSliding;
       fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
@@ -122,11 +122,13 @@ class FusedExecutor final : public Executor {
   }
 
   bool runs_layers() const override { return true; }
-  bool runs_trees() const override { return !graph_.has_state() && runs_trees_; }
+  bool runs_trees() const override { return !graph_.has_state() && kv_.runs_trees(); }
 
-  void copy_block(int32_t from, int32_t to) override { copy_blocks(/*windowed=*/false, from, to); }
+  void copy_block(int32_t from, int32_t to) override {
+    kv_.copy_blocks(/*windowed=*/false, from, to);
+  }
   void copy_window_block(int32_t from, int32_t to) override {
-    copy_blocks(/*windowed=*/true, from, to);
+    kv_.copy_blocks(/*windowed=*/true, from, to);
   }
 
   void replace_matrix(const std::string& module, const Checkpoint& from) override {
@@ -140,7 +142,7 @@ class FusedExecutor final : public Executor {
 
   void copy_state(int32_t from, int32_t to) override {
     const size_t bytes = state_floats_ * sizeof(float);
-    std::byte* const base = kv_memory_.back().data();
+    std::byte* const base = state_memory_->data();
     std::byte* const target = base + static_cast<size_t>(to) * bytes;
     if (from < 0) {
       std::memset(target, 0, bytes);
@@ -176,12 +178,12 @@ class FusedExecutor final : public Executor {
   void describe(ModelSummary& summary) const override {
     summary.kernels = "fused";
     summary.isa = kernel_.isa;
-    summary.invariant = is_invariant_;
+    summary.invariant = kv_.is_invariant();
     summary.threads = pool_.threads();
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.mapped_bytes = weights_.num_mapped_bytes();
     summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
-    summary.kv_bytes = kv_bytes_ + num_states_ * state_floats_ * sizeof(float);
+    summary.kv_bytes = kv_.num_bytes() + num_states_ * state_floats_ * sizeof(float);
     summary.arena_bytes = arena_.num_bytes();
     summary.table_bytes += rope_bytes_;
     for (const PlanEntry& entry : plan_) summary.bytes_per_token += entry.weight_bytes;
@@ -309,98 +311,6 @@ class FusedExecutor final : public Executor {
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
   }
 
-  bool is_windowed(size_t layer) const { return kv_[layer].table_offset > 0; }
-
-  // Values, and open forms of blocks, where the codec gives tiles.
-  bool is_second_windowed(size_t layer) const {
-    return kv_[layer].view.tiles != nullptr ? kv_[layer].open_offset > 0 : is_windowed(layer);
-  }
-
-  void copy_blocks(bool windowed, int32_t from, int32_t to) const {
-    for (size_t layer = 0; layer < kv_.size(); ++layer) {
-      const kernels::KvView& kv = kv_[layer].view;
-      const auto& [first, second] = kv_block_bytes_[layer];
-      if (is_windowed(layer) == windowed) copy_block(kv.keys, first, from, to);
-      if (is_second_windowed(layer) == windowed) copy_block(kv.values, second, from, to);
-    }
-  }
-
-  static void copy_block(void* plane, size_t bytes, int32_t from, int32_t to) {
-    auto* base = static_cast<std::byte*>(plane);
-    std::memcpy(base + static_cast<size_t>(to) * bytes, base + static_cast<size_t>(from) * bytes,
-                bytes);
-  }
-
-  // Of a layer's planes.
-  std::pair<size_t, size_t> plane_bytes(const ExecutorInputs& inputs, size_t layer) const {
-    const auto blocks = [&](bool windowed) {
-      return static_cast<size_t>(windowed ? inputs.num_window_blocks : inputs.num_blocks);
-    };
-    const auto& [first, second] = kv_block_bytes_[layer];
-    return {first * blocks(is_windowed(layer)), second * blocks(is_second_windowed(layer))};
-  }
-
-  void plan_kv(const ExecutorInputs& inputs) {
-    for (int layer = 0; layer < graph_.num_layers; ++layer) {
-      const kv::CodecEntry& codec = kv_codec(inputs.options, layer);
-      const std::optional<kernels::KvKernels> found = kv::find_kernels(codec, kernel_);
-      if (!found) {
-        throw Error(ErrorKind::kUnsupported, "keys and values as " + std::string(codec.name) +
-                                                 " have no kernels for " + kernel_.isa +
-                                                 "; use another of kv_codecs, as f32");
-      }
-      if (graph_.value_dim > 0 && found->attend_latent == nullptr) {
-        throw Error(ErrorKind::kUnsupported,
-                    "keys and values as " + std::string(codec.name) +
-                        " have no kernels for latent attention; use another of kv_codecs, as f32");
-      }
-      is_invariant_ = is_invariant_ && codec.is_invariant;
-      kernels::KvView view;
-      const ops::KvShape shape = graph_.kv_shape(layer);
-      view.kv_heads = static_cast<int32_t>(shape.kv_heads);
-      view.head_dim = static_cast<int32_t>(shape.head_dim);
-      view.value_dim = static_cast<int32_t>(graph_.value_dim);
-      view.block_size = inputs.options.kv_block_size;
-      const bool has_window =
-          !inputs.is_windowed.empty() && inputs.is_windowed[static_cast<size_t>(layer)];
-      kv_.push_back({view, *found, std::string(codec.name), has_window ? inputs.table_stride : 0});
-      runs_trees_ = runs_trees_ && codec.has(KvFeature::kTrees);
-      if (codec.tiles != nullptr) plan_tiles(*codec.tiles, inputs);
-      if (shape.source != layer || graph_.keeps_state(layer)) {  // it keeps none
-        kv_block_bytes_.emplace_back(0, 0);
-        continue;
-      }
-      const kv::PlaneBytes bytes = kv::plane_bytes(
-          codec, view.head_dim, view.value_dim > 0 ? 0 : view.head_dim, view.block_size);
-      kv_block_bytes_.emplace_back(shape.kv_heads * bytes.first, shape.kv_heads * bytes.second);
-      const auto [first, second] = plane_bytes(inputs, static_cast<size_t>(layer));
-      kv_bytes_ += first + second;
-    }
-  }
-
-  // The last layer's. Open forms have blocks of their own where there are any.
-  void plan_tiles(const KvCodec& codec, const ExecutorInputs& inputs) {
-    ops::KvLayer& layer = kv_.back();
-    const auto index = static_cast<int>(kv_.size()) - 1;
-    tile_codecs_.push_back(
-        std::make_unique<kernels::TileCodec>(kv::tile_codec(codec, index, layer.view.head_dim)));
-    layer.view.tiles = tile_codecs_.back().get();
-    layer.closes_blocks = layer.view.tiles->closed_bytes > 0;
-    layer.open_offset = layer.closes_blocks && inputs.num_window_blocks > 0 ? inputs.table_stride
-                                                                            : layer.table_offset;
-  }
-
-  void make_kv(const ExecutorInputs& inputs) {
-    kv_memory_.emplace_back(kv_bytes_, "the KV cache");
-    std::byte* next = kv_memory_[0].data();
-    for (size_t layer = 0; layer < kv_.size(); ++layer) {
-      const auto [first, second] = plane_bytes(inputs, layer);
-      kv_[layer].view.keys = next;
-      kv_[layer].view.values = next + first;
-      next += first + second;
-    }
-  }
-
   // All layers of a slot lie together.
   void plan_states(const ExecutorInputs& inputs) {
     if (!graph_.has_state()) return;
@@ -412,8 +322,8 @@ class FusedExecutor final : public Executor {
 
   void make_states() {
     if (!graph_.has_state()) return;
-    kv_memory_.emplace_back(num_states_ * state_floats_ * sizeof(float), "the states of sequences");
-    auto* next = reinterpret_cast<float*>(kv_memory_.back().data());
+    state_memory_.emplace(num_states_ * state_floats_ * sizeof(float), "the states of sequences");
+    auto* next = reinterpret_cast<float*>(state_memory_->data());
     for (size_t layer = 0; layer < states_.size(); ++layer) {
       states_[layer].data = next;
       next += graph_.state_floats[layer];
@@ -434,7 +344,7 @@ class FusedExecutor final : public Executor {
                              .products = products_,
                              .weights = weights_,
                              .adapters = inputs.adapters,
-                             .kv = kv_,
+                             .kv = kv_.layers(),
                              .states = states_,
                              .taps = inputs.taps,
                              .rope = {model::rope_half(inputs.config, model::RopeKind::kOwn),
@@ -465,16 +375,12 @@ class FusedExecutor final : public Executor {
   bool is_mapped_, reads_files_;              // while steps run
   const std::atomic<bool>* const cancelled_;  // ends all that the engine does
   PlanArena arena_;
-  std::vector<kv::MappedMemory> kv_memory_;
-  std::vector<ops::KvLayer> kv_;
-  std::vector<std::pair<size_t, size_t>> kv_block_bytes_;  // [layers] of keys, of values
+  KvLayers kv_;
+  std::optional<kv::MappedMemory> state_memory_;
   uint64_t rope_bytes_ = 0;
-  size_t kv_bytes_ = 0;
   size_t num_states_ = 0, state_floats_ = 0;  // slots; of one, all layers
   std::vector<ops::StateLayer> states_;       // by layer
   std::vector<ops::StateSpan> state_spans_;
-  std::vector<std::unique_ptr<kernels::TileCodec>> tile_codecs_;  // at their addresses
-  bool is_invariant_ = true, runs_trees_ = true;
   std::vector<float> rope_cos_, rope_sin_, sliding_cos_, sliding_sin_;
   std::optional<ops::PlanScratch> scratch_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;
