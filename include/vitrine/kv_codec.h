@@ -40,7 +40,7 @@ constexpr int kv_tile_row(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 /// One way in which a codec gives tiles.
 struct KvTileForm {
-  KvTileKind kind = KvTileKind::kFloat;
+  KvTileKind kind = KvTileKind::kFloat;  ///< of keys and of values
   /// kInt8: so many elements of a position share a scale, 16 or 32: key_scales and value_scales are
   /// [groups][64], the last group what is left. 0: each element has a scale for all positions of a
   /// block, [kv_tile_row(n)]; keys' are multiplied into the query once a tile, values' into what is
@@ -143,15 +143,17 @@ class VITRINE_API KvCodec {
 
   /// Positions of a block, a multiple of 64.
   virtual int block_length() const { return kKvTilePositions; }
-  /// Bytes of a block of one kv head in each form, multiples of 64. closed_bytes 0: blocks are
-  /// never closed.
+  /// Bytes of a block of one kv head in its open form, a multiple of 64.
   virtual int64_t open_bytes(int head_dim) const = 0;
+  /// The same of its closed form, with what the fine form needs; 0: blocks are never closed.
   virtual int64_t closed_bytes(int /*head_dim*/) const { return 0; }
   /// How many positions behind a closed block still read it open.
   virtual int lag() const { return 0; }
-  /// The tiles that each form gives; they stay as they are.
+  /// The tiles that open blocks give; it stays as it is.
   virtual KvTileForm open_form() const = 0;
+  /// Those that closed ones give.
   virtual KvTileForm closed_form() const { return {}; }
+  /// Those that closed ones give where they are read in their fine form.
   virtual KvTileForm fine_form() const { return {}; }
 
   /// Rotates a query, once, before anything is read; key and value are write_position's to rotate.
@@ -171,9 +173,9 @@ class VITRINE_API KvCodec {
   virtual void decode_to_tile(const KvTileSource& from, const KvTileRoom& room,
                               KvTile& tile) const noexcept = 0;
 
-  /// Whether choose_blocks and refine_blocks are asked, for each query by itself, of which then
-  /// none shares a tile with another.
+  /// Whether choose_blocks is asked, for each query by itself; none shares tiles with another then.
   virtual bool chooses_blocks() const { return false; }
+  /// The same of refine_blocks.
   virtual bool refines_blocks() const { return false; }
   /// Says which closed blocks are read, before any is.
   virtual void choose_blocks(KvBlockChoice&) const noexcept {}

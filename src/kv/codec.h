@@ -55,7 +55,8 @@ struct CodecEntry {
 };
 
 /// Bytes of a block of one kv head in its two planes: keys and values; of a codec that gives tiles
-/// the closed form and the open one. Latent attention has no second plane: value_dim is 0.
+/// the closed form and the open one, whatever block_length says. Latent attention has no second
+/// plane: value_dim is 0.
 struct PlaneBytes {
   int64_t first = 0, second = 0;
 };

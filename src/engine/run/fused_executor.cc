@@ -121,7 +121,7 @@ class FusedExecutor final : public Executor {
     if (is_mapped_) check_products();
   }
 
-  bool runs_layers() const override { return true; }
+  bool runs_layers() const override { return kv_.runs_partial_depth(); }
   bool runs_trees() const override { return !graph_.has_state() && kv_.runs_trees(); }
 
   void copy_block(int32_t from, int32_t to) override {

@@ -27,19 +27,18 @@ int64_t block_length_of(const EngineOptions& options) {
   return options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length;
 }
 
-// Of one block and kv head, all of it.
-int64_t head_block_bytes(const kv::CodecEntry& codec, const EngineOptions& options,
-                         const ModelConfig& config, int64_t layer) {
+// Of one position and kv head, key and value; of a codec that gives tiles, of a whole block.
+int64_t unit_bytes(const kv::CodecEntry& codec, const EngineOptions& options,
+                   const ModelConfig& config, int64_t layer) {
   const int64_t key = config.layer_head_dim(layer);
   const int64_t value = config.is_latent() ? config.stored_value_width() : key;
   if (is_fused_cpu(options)) {
-    const kv::PlaneBytes bytes = kv::plane_bytes(codec, key, value, block_length_of(options));
+    const kv::PlaneBytes bytes = kv::plane_bytes(codec, key, value, 1);
     return bytes.first + bytes.second;
   }
   const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
   const int64_t scales = type == DType::kI16 ? 2 * sizeof(float) : 0;  // of a key and a value
-  return block_length_of(options) *
-         ((key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales);
+  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales;
 }
 
 // Whether a layer's blocks have open forms that can be given back when they are closed.
@@ -51,10 +50,15 @@ bool closes_blocks(const EngineOptions& options, const ModelConfig& config, int6
 }  // namespace
 
 uint64_t layer_block_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
+  const kv::CodecEntry& codec = kv_codec(options, layer);
+  const auto units = static_cast<uint64_t>(codec.tiles != nullptr ? 1 : block_length_of(options));
   const auto heads = static_cast<uint64_t>(config.layer_kv_heads(layer));
-  auto bytes =
-      static_cast<uint64_t>(head_block_bytes(kv_codec(options, layer), options, config, layer));
-  return __builtin_mul_overflow(bytes, heads, &bytes) ? kNoAddress : bytes;
+  auto bytes = static_cast<uint64_t>(unit_bytes(codec, options, config, layer));
+  if (__builtin_mul_overflow(bytes, heads, &bytes) ||
+      __builtin_mul_overflow(bytes, units, &bytes)) {
+    return kNoAddress;
+  }
+  return bytes;
 }
 
 uint64_t layer_open_bytes(const EngineOptions& options, const ModelConfig& config, int64_t layer) {

@@ -37,6 +37,7 @@ void KvLayers::plan_layer(const ExecutorInputs& inputs, const kernels::CpuKernel
   if (graph.value_dim > 0 && found->attend_latent == nullptr) refuse(codec, "latent attention");
   is_invariant_ = is_invariant_ && codec.is_invariant;
   runs_trees_ = runs_trees_ && codec.has(KvFeature::kTrees);
+  runs_partial_depth_ = runs_partial_depth_ && codec.has(KvFeature::kPartialDepth);
   const ops::KvShape shape = graph.kv_shape(layer);
   kernels::KvView view;
   view.kv_heads = static_cast<int32_t>(shape.kv_heads);

@@ -29,6 +29,7 @@ class KvLayers {
   size_t num_bytes() const { return num_bytes_; }
   bool is_invariant() const { return is_invariant_; }
   bool runs_trees() const { return runs_trees_; }
+  bool runs_partial_depth() const { return runs_partial_depth_; }
   /// Copies what each layer keeps in a block of one kind: those that see all positions, or those
   /// within a window and of open forms.
   void copy_blocks(bool windowed, int32_t from, int32_t to) const;
@@ -48,7 +49,7 @@ class KvLayers {
   std::vector<std::unique_ptr<kernels::TileCodec>> tile_codecs_;  // at their addresses
   std::optional<kv::MappedMemory> memory_;
   size_t num_bytes_ = 0;
-  bool is_invariant_ = true, runs_trees_ = true;
+  bool is_invariant_ = true, runs_trees_ = true, runs_partial_depth_ = true;
 };
 
 }  // namespace vitrine::engine

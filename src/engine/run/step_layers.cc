@@ -44,12 +44,12 @@ void check_continued(const StepInput& input, const kv::BlockPool& pool, LayerRan
 
 void StepRunner::require_layers() const {
   if (!executor_->runs_layers()) {
+    require_codec_feature(options_, KvFeature::kPartialDepth, "steps of a part of the layers");
     throw Error(
         ErrorKind::kUnsupported,
         "CUDA's fused kernels run all layers or none, so no early exit guesses there (exit, "
         "hispec); use --kernels reference or --device cpu");
   }
-  require_codec_feature(options_, KvFeature::kPartialDepth, "steps of a part of the layers");
   if (graph_.has_state()) {
     throw Error(ErrorKind::kUnsupported,
                 "some layers of this model keep a state of a sequence, which a step of a part of "
