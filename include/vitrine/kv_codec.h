@@ -173,7 +173,8 @@ class VITRINE_API KvCodec {
   virtual void decode_to_tile(const KvTileSource& from, const KvTileRoom& room,
                               KvTile& tile) const noexcept = 0;
 
-  /// Whether choose_blocks is asked, for each query by itself; none shares tiles with another then.
+  /// Whether choose_blocks is asked (which rules kWindows out), for each query by itself; none
+  /// shares tiles with another then.
   virtual bool chooses_blocks() const { return false; }
   /// The same of refine_blocks.
   virtual bool refines_blocks() const { return false; }

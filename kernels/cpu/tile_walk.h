@@ -90,7 +90,6 @@ inline void choose_readings(const TileReader& reader, const TileState& state,
     float max = -__builtin_inff(), sum = 0.0f;
     for (int32_t start = i * kv.block_size; start < (i + 1) * kv.block_size;
          start += kAttentionBlock) {
-      if (state.first >= start + kAttentionBlock) continue;
       const Tile tile = reader.read(start, kAttentionBlock, true, TileReading::kClosed);
       typename Table::Lanes score[kTileRuns];
       TileAhead none;

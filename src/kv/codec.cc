@@ -25,7 +25,12 @@ LockedRegistry& registry() {
 }  // namespace
 
 bool CodecEntry::has(KvFeature feature) const {
-  if (tiles != nullptr) return feature != KvFeature::kLatent && tiles->has(feature);
+  if (tiles != nullptr) {
+    if (feature == KvFeature::kLatent) return false;
+    // What lies below a window is given back, closed or not, so that there is no choice.
+    const bool chooses = tiles->chooses_blocks() || tiles->refines_blocks();
+    return tiles->has(feature) && !(chooses && feature == KvFeature::kWindows);
+  }
   if (feature == KvFeature::kWindows) return sees_windows;
   return feature != KvFeature::kSinks || sees_sinks;
 }
