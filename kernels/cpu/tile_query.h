@@ -28,7 +28,7 @@ struct TileState {
 
 /// A block's weights of a query as integers, two positions a word, and what a unit of them means.
 struct TileWeights {
-  alignas(64) int16_t numbers[kAttentionBlock];
+  alignas(64) int32_t pairs[kAttentionBlock / 2];
   float unit;
 };
 
@@ -69,11 +69,10 @@ inline float quantize_pairs(const float* x, int32_t n, int32_t* pairs) {
     for (int32_t i = 0; i < n; ++i) has_nan = has_nan || x[i] != x[i];
   }
   const Int16Scale scale = int16_scale(Table::largest(magnitudes), has_nan, largest_kv_number(n));
-  auto* numbers = reinterpret_cast<int16_t*>(pairs);
   for (int32_t i = 0; i < n; i += 16) {
     const auto v = scale.factor == 0.0f ? Table::set(0.0f)
                                         : Table::mul(Table::load(x + i), Table::set(scale.factor));
-    Table::store_narrow(numbers + i, Table::round(v));
+    Table::store_narrow(pairs + i / 2, Table::round(v));
   }
   return scale.scale;
 }
@@ -229,7 +228,7 @@ VITRINE_TILE void weigh_tile(const typename Table::Lanes (&e)[kTileRuns], const 
   for (int i = 0; i < kTileRuns; ++i) {
     const auto scaled =
         scale.factor == 0.0f ? Table::set(0.0f) : Table::mul(weight[i], Table::set(scale.factor));
-    Table::store_narrow(weights->numbers + 16 * i, Table::round(scaled));
+    Table::store_narrow(weights->pairs + 8 * i, Table::round(scaled));
   }
   weights->unit = scale.scale;
 }
@@ -268,7 +267,7 @@ VITRINE_TILE void add_values(const Number* values, int32_t row, int32_t first, i
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const TileWeights& own = weights[group == 0 ? 0 : (first + 16 * v) / group];
-    pairs[v] = reinterpret_cast<const int32_t*>(own.numbers);
+    pairs[v] = own.pairs;
     unit[v] = own.unit;
     sum[v] = Table::set_integers(0);
   }

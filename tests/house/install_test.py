@@ -101,8 +101,7 @@ def check_embed(name, program, prefix, models, environment):
 
 def check_codec(program, model, environment):
     """The example's codec continues a text; both lines begin alike, before a block is closed."""
-    lines = run(program, model, PROMPT, env=environment).splitlines()
-    text = "\n".join(lines)
+    text = run(program, model, PROMPT, env=environment).rstrip()
     match = re.fullmatch(r"f32, [\d.]+ MB of keys and values: (.*?)"
                          r"\nhadamard_i8, [\d.]+ MB of keys and values: (.*)", text, re.S)
     expect(match and match[1][:20] == match[2][:20], f"examples/kv_codec: {text!r}")

@@ -63,8 +63,8 @@ struct IntegerLanes {
     return {_mm256_cvtepi8_epi16(_mm_loadu_si128(bytes)),
             _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes + 1))};
   }
-  /// Integers that fit 16 bits.
-  VITRINE_INLINE void store_narrow(int16_t* x, Integers v) {
+  /// Integers that fit 16 bits, two a word.
+  VITRINE_INLINE void store_narrow(int32_t* x, Integers v) {
     const __m256i packed = _mm256_packs_epi32(v.low, v.high);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), _mm256_permute4x64_epi64(packed, 0xd8));
   }

@@ -28,8 +28,8 @@ struct IntegerLanes : FloatLanes {
   VITRINE_INLINE Integers load_words(const int8_t* x) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
   }
-  /// Integers that fit 16 bits.
-  VITRINE_INLINE void store_narrow(int16_t* x, Integers v) {
+  /// Integers that fit 16 bits, two a word.
+  VITRINE_INLINE void store_narrow(int32_t* x, Integers v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), _mm512_cvtepi32_epi16(v));
   }
   /// Lanes of `v` where a bit is set, else of `other`.

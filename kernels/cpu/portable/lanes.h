@@ -94,9 +94,11 @@ struct IntegerLanes {
     return make<Integers>(
         [&](int i) { return static_cast<uint16_t>(int16_t{x[2 * i]}) | x[2 * i + 1] * 65536; });
   }
-  /// Integers that fit 16 bits.
-  static void store_narrow(int16_t* x, const Integers& v) {
-    for (int i = 0; i < kLanes; ++i) x[i] = static_cast<int16_t>(v.lane[i]);
+  /// Integers that fit 16 bits, two a word.
+  static void store_narrow(int32_t* x, const Integers& v) {
+    int16_t numbers[kLanes];
+    for (int i = 0; i < kLanes; ++i) numbers[i] = static_cast<int16_t>(v.lane[i]);
+    __builtin_memcpy(x, numbers, sizeof(numbers));
   }
   /// Lanes of `v` where a bit is set, else of `other`.
   static Lanes select(uint32_t bits, const Lanes& v, const Lanes& other) {
