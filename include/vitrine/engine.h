@@ -71,12 +71,13 @@ struct EngineOptions {
   /// Engine::options has what it is.
   std::optional<uint64_t> draft_kv_bytes = {};
   /// How keys and values are kept, by name (kv_codec_names()): "f32"; "f16" or "bf16", to which
-  /// they are rounded as they are written (nearest, ties to even); or "i16" (not CUDA's fused
+  /// they are rounded as they are written (nearest, ties to even); "i16" (not CUDA's fused
   /// kernels), integers of 12 bits and a sign with a scale for each position and head, which
   /// attention multiplies as they are (docs/numerics.md): half the memory, another result, and as
-  /// invariant. The reference path rounds to i16 and keeps float32. One name for all layers, or one
-  /// for each (not on CUDA). Empty: i16 on the CPU for a model with quantized weights (for a
-  /// federation where every specialist has), f32 elsewhere; Engine::options tells which.
+  /// invariant; or a host's own (kv_codec.h). The reference path rounds to i16 and keeps float32.
+  /// One name for all layers, or one for each (not on CUDA). Empty: i16 on the CPU for a model with
+  /// quantized weights (for a federation where every specialist has), f32 elsewhere;
+  /// Engine::options tells which.
   std::vector<std::string> kv_codecs = {};
   /// What quantized weights are multiplied with. kI8: rows that are quantized by group
   /// (docs/numerics.md), which every path has, with the CPU's bits. kBF16 (CUDA's fused kernels
@@ -336,7 +337,7 @@ class VITRINE_API Engine final : public Stepper {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Returns the names that EngineOptions::kv_codecs knows, ascending: "bf16", "f16", "f32", "i16".
+/// Returns the names that EngineOptions::kv_codecs knows, a host's own among them, ascending.
 VITRINE_API std::vector<std::string> kv_codec_names();
 
 /// Returns the instruction set of the kernels that a CPU engine takes on this machine:

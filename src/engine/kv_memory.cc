@@ -24,11 +24,21 @@ std::vector<KvMemory> kv_memory(const Checkpoint& checkpoint, const EngineOption
     } else if (graph.kv_shape(layer).source == layer) {
       const bool is_windowed =
           !blocks.is_windowed.empty() && blocks.is_windowed[static_cast<size_t>(layer)];
-      KvMemory& kind = is_windowed ? windowed : full;
-      ++kind.layers;
-      kind.positions = (is_windowed ? blocks.windowed : blocks.full) * resolved.kv_block_size;
-      kind.bytes += engine::layer_block_bytes(resolved, graph, layer).sum() *
-                    static_cast<uint64_t>(is_windowed ? blocks.windowed : blocks.full);
+      const auto add = [&](bool to_windowed, uint64_t bytes) {
+        KvMemory& kind = to_windowed ? windowed : full;
+        const int64_t count = to_windowed ? blocks.windowed : blocks.full;
+        ++kind.layers;
+        kind.positions = count * resolved.kv_block_size;
+        kind.bytes += bytes * static_cast<uint64_t>(count);
+      };
+      const uint64_t bytes = engine::layer_block_bytes(resolved, graph, layer).sum();
+      const uint64_t open = engine::layer_open_bytes(resolved, graph, layer);
+      if (is_windowed || blocks.windowed == 0 || open == 0) {
+        add(is_windowed, bytes);
+      } else {  // open forms have blocks of their own
+        add(false, bytes - open);
+        add(true, open);
+      }
     }
   }
   windowed.window = blocks.window;

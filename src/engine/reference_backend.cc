@@ -60,7 +60,7 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
                         sliding_cos.data(),
                         sliding_sin.data()};
   for (int64_t layer = 0; layer < inputs.graph.num_layers; ++layer) {
-    const kv::KvCodec& codec = kv_codec(inputs.options, layer);
+    const kv::CodecEntry& codec = kv_codec(inputs.options, layer);
     given.kv.push_back({*codec.reference_type, codec.reference_rounds_to_integers});
   }
   if (inputs.adapters != nullptr) {

@@ -12,7 +12,7 @@ int64_t narrow_bytes(int64_t head_dim) {
   return kernels::float_kv_bytes(kernels::WeightFormat::kF16, head_dim);
 }
 
-constexpr KvCodec kF32{
+constexpr CodecEntry kF32{
     .name = "f32",
     .has_one_length = false,
     .key_bytes = wide_bytes,
@@ -24,7 +24,7 @@ constexpr KvCodec kF32{
     .sees_sinks = true,
     .is_exact = true,
 };
-constexpr KvCodec kF16{
+constexpr CodecEntry kF16{
     .name = "f16",
     .has_one_length = false,
     .key_bytes = narrow_bytes,
@@ -35,7 +35,7 @@ constexpr KvCodec kF16{
     .sees_windows = true,
     .sees_sinks = true,
 };
-constexpr KvCodec kBF16{
+constexpr CodecEntry kBF16{
     .name = "bf16",
     .has_one_length = false,
     .key_bytes = narrow_bytes,

@@ -8,7 +8,7 @@ namespace {
 
 int64_t integer_bytes(int64_t head_dim) { return kernels::int16_kv_bytes(head_dim); }
 
-constexpr KvCodec kI16{
+constexpr CodecEntry kI16{
     .name = "i16",
     .has_one_length = false,
     .key_bytes = integer_bytes,

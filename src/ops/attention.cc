@@ -50,6 +50,9 @@ class PlannedAttention final : public PlannedOp {
         norm_(head_norm(node)),
         norms_values_(own.norms_values) {
     add_phase("write", &PlannedAttention::write_pieces, &PlannedAttention::write);
+    if (kv_.closes_blocks) {
+      add_phase("close", &PlannedAttention::close_pieces, &PlannedAttention::close);
+    }
     add_phase("attend", &PlannedAttention::attend_pieces, &PlannedAttention::attend_piece);
     add_phase("quantize", &PlannedAttention::quantize_pieces, &PlannedAttention::quantize);
     const auto found = context.scratch.head_projections.find(node.layer);
@@ -79,6 +82,21 @@ class PlannedAttention final : public PlannedOp {
     const int64_t end = std::min<int64_t>(step.tokens, first + kTokensPerPiece);
     for (int64_t token = first; token < end; ++token) prepare(step, token, kv_head);
   }
+  /// Blocks that the step's tokens fill, per kv head. Where no token attends to another one, each
+  /// head closes its own behind its write.
+  int64_t close_pieces(const StepState& step) const {
+    if (key_ == nullptr || closes_at_once(step)) return 0;
+    int64_t ends = 0;
+    for (int64_t token = 0; token < step.tokens; ++token) ends += ends_block(step, token) ? 1 : 0;
+    return ends * kv_heads_;
+  }
+  void close(const StepState& step, int64_t piece) const {
+    int64_t left = piece / kv_heads_, token = 0;
+    for (;; ++token) {
+      if (ends_block(step, token) && left-- == 0) break;
+    }
+    close_blocks(step, token, kv_, static_cast<int32_t>(piece % kv_heads_));
+  }
   /// Attention, per kv head and tile of tokens, in a step of one token behind that head's
   /// projections. Consecutive pieces walk the tokens of one head, so that its blocks stay in cache;
   /// the last tokens, which see most, come first.
@@ -93,6 +111,7 @@ class PlannedAttention final : public PlannedOp {
     if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, first, kv_head);
     const int64_t end = std::min<int64_t>(step.tokens, first + size);
     attend(step, first, end, kv_head);
+    if (kv_.kernels.transform_output != nullptr) turn_outputs_back(first, end, kv_head);
     if (has_gate_) apply_gates(first, end, kv_head);
     if (!spans_quantizable()) return;
     const int64_t span = group_ * head_dim_;
@@ -144,6 +163,13 @@ class PlannedAttention final : public PlannedOp {
     rotate_head(kernel_, head, cos, sin, rotary_, rotates_neighbours_);
   }
 
+  bool closes_at_once(const StepState& step) const {
+    return step.one_token_each && norm_ != HeadNorm::kWholeRow;
+  }
+  bool ends_block(const StepState& step, int64_t token) const {
+    return kv_.ends_block(step.positions[token]);
+  }
+
   // Norms, clamps and rotates the heads of one group, and writes its key and value where they are
   // this layer's.
   void prepare(const StepState& step, int64_t token, int64_t kv_head) const {
@@ -155,6 +181,9 @@ class PlannedAttention final : public PlannedOp {
       if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(head, query_norm_, eps_, head_dim_, head);
       clamp(head);
       rotate(head, cos, sin);
+      if (kv_.kernels.transform_query != nullptr) {
+        kv_.kernels.transform_query(kv_.view, static_cast<int32_t>(kv_head), head);
+      }
     }
     if (key_ == nullptr) return;  // they are another layer's
     float* key = key_->row(token) + kv_head * head_dim_;
@@ -168,10 +197,9 @@ class PlannedAttention final : public PlannedOp {
     for_each_place(step, token, kv_, [&](int32_t block, int32_t offset) {
       kv_.kernels.write(kv, block, offset, static_cast<int32_t>(kv_head), key, value);
     });
-  }
-
-  const int32_t* table_of(const StepState& step, int64_t token) const {
-    return step.block_tables[token] + kv_.table_offset;
+    if (closes_at_once(step) && ends_block(step, token)) {
+      close_blocks(step, token, kv_, static_cast<int32_t>(kv_head));
+    }
   }
 
   /// Tokens begin … end - 1: those of one sequence together.
@@ -181,7 +209,8 @@ class PlannedAttention final : public PlannedOp {
     while (begin < end) {
       const int64_t next = end_of_sequence(step, begin, end);
       kernels::AttentionSpan span;
-      span.block_table = table_of(step, begin);
+      span.block_table = step.block_tables[begin] + kv_.table_offset;
+      span.open_table = step.block_tables[begin] + kv_.open_offset;
       span.kv_head = static_cast<int32_t>(kv_head);
       span.position = step.positions[begin];
       span.tokens = static_cast<int32_t>(next - begin);
@@ -197,6 +226,15 @@ class PlannedAttention final : public PlannedOp {
       span.out_token_stride = out_.width;
       kv_.kernels.attend(kv_.view, span);
       begin = next;
+    }
+  }
+
+  void turn_outputs_back(int64_t begin, int64_t end, int64_t kv_head) const {
+    for (int64_t token = begin; token < end; ++token) {
+      for (int64_t head = kv_head * group_; head < (kv_head + 1) * group_; ++head) {
+        kv_.kernels.transform_output(kv_.view, static_cast<int32_t>(kv_head),
+                                     out_.row(token) + head * head_dim_);
+      }
     }
   }
 

@@ -30,16 +30,32 @@ inline int64_t end_of_sequence(const StepState& step, int64_t begin, int64_t end
   return next;
 }
 
+/// Calls `use(table)` for each block table that has the token's position.
+template <typename Use>
+void for_each_table(const StepState& step, int64_t token, const Use& use) {
+  use(step.block_tables[token]);
+  if (step.kv_copies.empty()) return;
+  const auto copies =
+      std::ranges::equal_range(step.kv_copies, static_cast<int32_t>(token), {}, &KvCopy::token);
+  for (const KvCopy& copy : copies) use(copy.block_table);
+}
+
 /// Calls `write(block, offset)` for each place where the token's key and value go.
 template <typename Write>
 void for_each_place(const StepState& step, int64_t token, const KvLayer& kv, const Write& write) {
   const int32_t position = step.positions[token], offset = position % kv.view.block_size;
-  const int64_t entry = kv.table_offset + position / kv.view.block_size;
-  write(step.block_tables[token][entry], offset);
-  if (step.kv_copies.empty()) return;
-  const auto copies =
-      std::ranges::equal_range(step.kv_copies, static_cast<int32_t>(token), {}, &KvCopy::token);
-  for (const KvCopy& copy : copies) write(copy.block_table[entry], offset);
+  const int64_t first = kv.view.tiles != nullptr ? kv.open_offset : kv.table_offset;
+  const int64_t entry = first + position / kv.view.block_size;
+  for_each_table(step, token, [&](const int32_t* table) { write(table[entry], offset); });
+}
+
+/// Closes a kv head's block that the token's position is the last of, wherever it stands.
+inline void close_blocks(const StepState& step, int64_t token, const KvLayer& kv, int32_t kv_head) {
+  const int64_t entry = step.positions[token] / kv.view.block_size;
+  for_each_table(step, token, [&](const int32_t* table) {
+    kv.kernels.close(kv.view, table[kv.open_offset + entry], table[kv.table_offset + entry],
+                     kv_head);
+  });
 }
 
 }  // namespace vitrine::ops

@@ -239,6 +239,13 @@ struct KvLayer {
   kernels::KvKernels kernels;
   std::string codec;         // "i16"
   int64_t table_offset = 0;  // from where a step's block tables begin
+  int64_t open_offset = 0;   // the same of blocks' open forms, where the codec gives tiles
+  bool closes_blocks = false;
+
+  /// Whether the key and value at `position` are the last of a block that becomes closed.
+  bool ends_block(int32_t position) const {
+    return closes_blocks && (position + 1) % view.block_size == 0;
+  }
 };
 
 /// Where a layer keeps the states of sequences.

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "checkpoint/model_config.h"
+#include "examples/kv_codec/hadamard_int8.h"
 #include "tests/draft_heads/head_folders.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/window_fixture.h"
@@ -188,6 +189,28 @@ TEST(AllocationOfWindows, AStepAllocatesNothing) {
     static_cast<void>(engine->retain(inputs[0].sequence, engine->length(inputs[0].sequence)));
   }
   engine->truncate(inputs[1].sequence, 300);
+  expect_none(*engine, inputs, "tokens that are run again");
+}
+
+// Blocks are closed, their open forms given back, and tokens of one that was cut run again.
+TEST(AllocationOfTiles, AStepAllocatesNothing) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  register_kv_codec(std::make_shared<HadamardInt8>());
+  const WindowFolder folder("qwen3_moe", nlohmann::json::object());
+  EngineOptions options = window_options(64, 2);
+  options.kv_codecs = {"hadamard_i8"};
+  options.keep_logits = false;
+  auto engine = Engine::load(folder.path(), options);
+  const std::vector<int32_t> ids = prompt_ids(600, engine->summary().vocab_size);
+  StepInput inputs[2];
+  for (StepInput& input : inputs) input.sequence = engine->create_sequence();
+  for (int i = 0; i < 12; ++i) {
+    for (StepInput& input : inputs) input.tokens = std::span(ids).first(24);
+    expect_none(*engine, inputs, "prefill");
+  }
+  for (StepInput& input : inputs) input.tokens = std::span(ids).first(1);
+  for (int i = 0; i < 70; ++i) expect_none(*engine, inputs, "decoding");
+  engine->truncate(inputs[1].sequence, 100);
   expect_none(*engine, inputs, "tokens that are run again");
 }
 

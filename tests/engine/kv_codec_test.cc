@@ -28,7 +28,7 @@ const kernels::KvKernels* rounded_kernels(const kernels::CpuKernels& table) {
   return &kernels;
 }
 
-VITRINE_REGISTER_KV_CODEC((kv::KvCodec{
+VITRINE_REGISTER_KV_CODEC((kv::CodecEntry{
     .name = "rounded_keys",
     .has_one_length = false,
     .key_bytes = [](int64_t head_dim) { return head_dim * 4; },
@@ -36,7 +36,7 @@ VITRINE_REGISTER_KV_CODEC((kv::KvCodec{
     .cpu_kernels = rounded_kernels,
 }));
 
-VITRINE_REGISTER_KV_CODEC((kv::KvCodec{
+VITRINE_REGISTER_KV_CODEC((kv::CodecEntry{
     .name = "of_no_machine",
     .key_bytes = [](int64_t head_dim) { return head_dim; },
     .value_bytes = [](int64_t head_dim) { return head_dim; },

@@ -88,7 +88,7 @@ const kernels::KvKernels* kernels_of(const kernels::CpuKernels&) {
   return &kKernels;
 }
 
-VITRINE_REGISTER_KV_CODEC((KvCodec{
+VITRINE_REGISTER_KV_CODEC((CodecEntry{
     .name = "keys:bf16,values:f32",
     .key_bytes = key_bytes,
     .value_bytes = value_bytes,

@@ -99,6 +99,14 @@ def check_embed(name, program, prefix, models, environment):
         expect_refusal(name, ["embed: ", "expected"], program, wrong, "a", env=environment)
 
 
+def check_codec(program, model, environment):
+    """The example's codec continues a text; both lines begin alike, before a block is closed."""
+    text = run(program, model, PROMPT, env=environment).rstrip()
+    match = re.fullmatch(r"f32, [\d.]+ MB of keys and values: (.*?)"
+                         r"\nhadamard_i8, [\d.]+ MB of keys and values: (.*)", text, re.S)
+    expect(match and match[1][:20] == match[2][:20], f"examples/kv_codec: {text!r}")
+
+
 def check_host(name, program, prefix, torch, model, environment):
     """The host with tensors runs both paths, by the installed backend and the libtorch it names."""
     libraries = run("ldd", program, env=environment)
@@ -176,6 +184,8 @@ def main():
         build(arguments.source / "examples/embed", folder / "embed-of-build", arguments.build)
         check_embed("find_package in the build folder", folder / "embed-of-build/embed",
                     arguments.build, models, alone)
+        build(arguments.source / "examples/kv_codec", folder / "kv_codec", small)
+        check_codec(folder / "kv_codec/kv_codec", arguments.model, alone)
         # The prefix may be moved: vitrine.pc goes by its own place.
         other = folder / "another-prefix"
         shutil.copytree(small, other, symlinks=True)

@@ -440,6 +440,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_cvtepu8_epi32(a) VE_WIDEN(int32_t, uint8_t, __m128i, a)
 #define _mm512_cvtepi8_epi32(a) VE_WIDEN(int32_t, int8_t, __m128i, a)
 #define _mm512_cvtepu16_epi32(a) VE_WIDEN(int32_t, uint16_t, __m256i, a)
+#define _mm512_cvtepi8_epi16(a) VE_WIDEN(int16_t, int8_t, __m256i, a)
 #define _mm512_cvtepi32_ps(a) \
   VE_PS(VE::make<float>([x = VE::Lanes<int32_t>::of(a)](int i) { return x.lane[i]; }))
 #define _mm512_cvt_roundps_epi32(a, mode) \

@@ -29,7 +29,7 @@ std::vector<float> row_of(int32_t position, int32_t seed) {
 
 /// Blocks of a codec's own length, all of whose bytes are set to `fill`.
 struct Store {
-  Store(const KvCodec& codec, uint8_t fill)
+  Store(const CodecEntry& codec, uint8_t fill)
       : length(codec.block_length),
         key_block(static_cast<size_t>(kHeads * length * codec.key_bytes(kHeadDim))),
         value_block(static_cast<size_t>(kHeads * length * codec.value_bytes(kHeadDim))),
@@ -78,7 +78,7 @@ class Codecs : public ::testing::TestWithParam<std::string> {
  protected:
   template <typename Check>
   void on_each_table(Check check) {
-    const KvCodec& codec = find_codec(GetParam());
+    const CodecEntry& codec = find_codec(GetParam());
     int checked = 0;
     for (const CpuKernels* table : kernels::cpu_kernel_tables()) {
       SCOPED_TRACE(table->isa);
@@ -93,7 +93,7 @@ class Codecs : public ::testing::TestWithParam<std::string> {
 
 // A single position gives its value; where nothing else is said, nearly.
 TEST_P(Codecs, AreAsExactAsTheySay) {
-  on_each_table([](const KvCodec& codec, const KvKernels& kernels) {
+  on_each_table([](const CodecEntry& codec, const KvKernels& kernels) {
     Store store(codec, 0xff);
     const int32_t table[] = {2};
     write(kernels, store, table, 0, 1);
@@ -106,7 +106,7 @@ TEST_P(Codecs, AreAsExactAsTheySay) {
 // What a position's row is depends on the positions up to it alone: not on what the memory held,
 // on which blocks they are in, on what was written behind it and again, or on a copy.
 TEST_P(Codecs, GiveEachPositionItsOwnRow) {
-  on_each_table([](const KvCodec& codec, const KvKernels& kernels) {
+  on_each_table([](const CodecEntry& codec, const KvKernels& kernels) {
     const int32_t n = codec.block_length;
     Store first(codec, 0), second(codec, 0xff);
     const int32_t straight[] = {0, 1}, crossed[] = {2, 0}, copied[] = {1, 0};

@@ -31,6 +31,7 @@ void attend_f32(const KvView& kv, const AttentionSpan& span);
 void attend_f16(const KvView& kv, const AttentionSpan& span);
 void attend_bf16(const KvView& kv, const AttentionSpan& span);
 void attend_i16(const KvView& kv, const AttentionSpan& span);
+void attend_tiles(const KvView& kv, const AttentionSpan& span);
 void attend_latent_f32(const KvView& kv, const AttentionSpan& span);
 void attend_latent_f16(const KvView& kv, const AttentionSpan& span);
 void attend_latent_bf16(const KvView& kv, const AttentionSpan& span);

@@ -2,26 +2,12 @@
 // Latent attention of the AVX-512 table.
 #include "../latent.h"
 #include "avx512.h"
-#include "float_lanes.h"
+#include "lanes.h"
 
 namespace vitrine::kernels::avx512 {
 namespace {
 
-struct Table : FloatLanes {
-  using Integers = __m512i;
-  VITRINE_INLINE Integers load_integers(const int32_t* x) { return _mm512_loadu_si512(x); }
-  VITRINE_INLINE void store_integers(int32_t* x, Integers v) { _mm512_storeu_si512(x, v); }
-  VITRINE_INLINE Integers set_integers(int32_t x) { return _mm512_set1_epi32(x); }
-  VITRINE_INLINE Integers bit_and(Integers a, Integers b) { return _mm512_and_si512(a, b); }
-  VITRINE_INLINE Integers round(Lanes x) { return _mm512_cvtps_epi32(x); }
-  VITRINE_INLINE Lanes widen(Integers x) { return _mm512_cvtepi32_ps(x); }
-  VITRINE_INLINE Integers dot(Integers sum, Integers a, Integers b) {
-    return _mm512_dpwssd_epi32(sum, a, b);
-  }
-  VITRINE_INLINE Integers pair(Integers first, Integers second) {
-    return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
-  }
-};
+using Table = IntegerLanes;
 
 }  // namespace
 

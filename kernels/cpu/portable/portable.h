@@ -34,6 +34,7 @@ void write_latent_f32(const KvView& kv, int32_t block, int32_t offset, const flo
 void write_latent_f16(const KvView& kv, int32_t block, int32_t offset, const float* key);
 void write_latent_bf16(const KvView& kv, int32_t block, int32_t offset, const float* key);
 void write_latent_i16(const KvView& kv, int32_t block, int32_t offset, const float* key);
+void attend_tiles(const KvView& kv, const AttentionSpan& span);
 void attend_latent_f32(const KvView& kv, const AttentionSpan& span);
 void attend_latent_f16(const KvView& kv, const AttentionSpan& span);
 void attend_latent_bf16(const KvView& kv, const AttentionSpan& span);

@@ -10,7 +10,7 @@
 #include "engine/run/engine_threads.h"
 #include "engine/run/executor.h"
 #include "engine/run/kv_budget.h"
-#include "engine/run/kv_choice.h"
+#include "engine/run/kv_layers.h"
 #include "engine/run/plan_arena.h"
 #include "kernels/cpu/cpu_features.h"
 #include "model/weights.h"
@@ -35,6 +35,7 @@ class FusedExecutor final : public Executor {
         is_mapped_(inputs.options.mmap_weights),
         reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
         cancelled_(inputs.options.cancelled),
+        kv_(inputs, kernel_),
         own_threads_(inputs.threads != nullptr
                          ? nullptr
                          : std::make_unique<EngineThreads>(inputs.options.threads)),
@@ -45,11 +46,10 @@ class FusedExecutor final : public Executor {
       adapter_bytes_ = inputs.adapters->num_bytes();
       adapter_parameters_ = inputs.adapters->num_parameters();
     }
-    plan_kv(inputs);
     plan_states(inputs);
     rope_bytes_ = rope_table_bytes(inputs.config, inputs.options);
     if (inputs.makes_context) {
-      make_kv(inputs);
+      kv_.allocate();
       make_states();
       constexpr auto kSliding = model::RopeKind::kSliding;
       fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
@@ -122,12 +122,14 @@ class FusedExecutor final : public Executor {
     if (is_mapped_) check_products();
   }
 
-  bool runs_layers() const override { return true; }
-  bool runs_trees() const override { return !graph_.has_state(); }
+  bool runs_layers() const override { return kv_.runs_partial_depth(); }
+  bool runs_trees() const override { return !graph_.has_state() && kv_.runs_trees(); }
 
-  void copy_block(int32_t from, int32_t to) override { copy_blocks(/*windowed=*/false, from, to); }
+  void copy_block(int32_t from, int32_t to) override {
+    kv_.copy_blocks(/*windowed=*/false, from, to);
+  }
   void copy_window_block(int32_t from, int32_t to) override {
-    copy_blocks(/*windowed=*/true, from, to);
+    kv_.copy_blocks(/*windowed=*/true, from, to);
   }
 
   void replace_matrix(const std::string& module, const Checkpoint& from) override {
@@ -141,7 +143,7 @@ class FusedExecutor final : public Executor {
 
   void copy_state(int32_t from, int32_t to) override {
     const size_t bytes = state_floats_ * sizeof(float);
-    std::byte* const base = kv_memory_.back().data();
+    std::byte* const base = state_memory_->data();
     std::byte* const target = base + static_cast<size_t>(to) * bytes;
     if (from < 0) {
       std::memset(target, 0, bytes);
@@ -177,12 +179,12 @@ class FusedExecutor final : public Executor {
   void describe(ModelSummary& summary) const override {
     summary.kernels = "fused";
     summary.isa = kernel_.isa;
-    summary.invariant = is_invariant_;
+    summary.invariant = kv_.is_invariant();
     summary.threads = pool_.threads();
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.mapped_bytes = weights_.num_mapped_bytes();
     summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
-    summary.kv_bytes = kv_bytes_ + num_states_ * state_floats_ * sizeof(float);
+    summary.kv_bytes = kv_.num_bytes() + num_states_ * state_floats_ * sizeof(float);
     summary.arena_bytes = arena_.num_bytes();
     summary.table_bytes += rope_bytes_;
     for (const PlanEntry& entry : plan_) summary.bytes_per_token += entry.weight_bytes;
@@ -308,68 +310,6 @@ class FusedExecutor final : public Executor {
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
   }
 
-  bool is_windowed(size_t layer) const { return kv_[layer].table_offset > 0; }
-
-  void copy_blocks(bool windowed, int32_t from, int32_t to) const {
-    for (size_t layer = 0; layer < kv_.size(); ++layer) {
-      if (is_windowed(layer) != windowed) continue;
-      const kernels::KvView& kv = kv_[layer].view;
-      copy_block(kv.keys, kv_block_bytes_[layer].keys, from, to);
-      copy_block(kv.values, kv_block_bytes_[layer].values, from, to);
-    }
-  }
-
-  static void copy_block(void* plane, size_t bytes, int32_t from, int32_t to) {
-    auto* base = static_cast<std::byte*>(plane);
-    std::memcpy(base + static_cast<size_t>(to) * bytes, base + static_cast<size_t>(from) * bytes,
-                bytes);
-  }
-
-  // Returns the blocks of a layer.
-  size_t blocks_of(const ExecutorInputs& inputs, size_t layer) const {
-    return static_cast<size_t>(is_windowed(layer) ? inputs.num_window_blocks : inputs.num_blocks);
-  }
-
-  void plan_kv(const ExecutorInputs& inputs) {
-    for (int layer = 0; layer < graph_.num_layers; ++layer) {
-      const kv::KvCodec& codec = kv_codec(inputs.options, layer);
-      const kernels::KvKernels* found = codec.cpu_kernels(kernel_);
-      if (found == nullptr) {
-        throw Error(ErrorKind::kUnsupported, "keys and values as " + std::string(codec.name) +
-                                                 " have no kernels for " + kernel_.isa +
-                                                 "; use another of kv_codecs, as f32");
-      }
-      if (graph_.value_dim > 0 && found->attend_latent == nullptr) {
-        throw Error(ErrorKind::kUnsupported,
-                    "keys and values as " + std::string(codec.name) +
-                        " have no kernels for latent attention; use another of kv_codecs, as f32");
-      }
-      is_invariant_ = is_invariant_ && codec.is_invariant;
-      kernels::KvView view;
-      const ops::KvShape shape = graph_.kv_shape(layer);
-      view.kv_heads = static_cast<int32_t>(shape.kv_heads);
-      view.head_dim = static_cast<int32_t>(shape.head_dim);
-      view.value_dim = static_cast<int32_t>(graph_.value_dim);
-      view.block_size = inputs.options.kv_block_size;
-      const bool has_window =
-          !inputs.is_windowed.empty() && inputs.is_windowed[static_cast<size_t>(layer)];
-      kv_.push_back({view, *found, std::string(codec.name), has_window ? inputs.table_stride : 0});
-      kv_block_bytes_.push_back(layer_block_bytes(inputs.options, graph_, layer));
-      kv_bytes_ += kv_block_bytes_.back().sum() * blocks_of(inputs, static_cast<size_t>(layer));
-    }
-  }
-
-  void make_kv(const ExecutorInputs& inputs) {
-    kv_memory_.emplace_back(kv_bytes_, "the KV cache");
-    std::byte* next = kv_memory_[0].data();
-    for (size_t layer = 0; layer < kv_.size(); ++layer) {
-      kv_[layer].view.keys = next;
-      next += kv_block_bytes_[layer].keys * blocks_of(inputs, layer);
-      kv_[layer].view.values = next;
-      next += kv_block_bytes_[layer].values * blocks_of(inputs, layer);
-    }
-  }
-
   // All layers of a slot lie together.
   void plan_states(const ExecutorInputs& inputs) {
     if (!graph_.has_state()) return;
@@ -381,8 +321,8 @@ class FusedExecutor final : public Executor {
 
   void make_states() {
     if (!graph_.has_state()) return;
-    kv_memory_.emplace_back(num_states_ * state_floats_ * sizeof(float), "the states of sequences");
-    auto* next = reinterpret_cast<float*>(kv_memory_.back().data());
+    state_memory_.emplace(num_states_ * state_floats_ * sizeof(float), "the states of sequences");
+    auto* next = reinterpret_cast<float*>(state_memory_->data());
     for (size_t layer = 0; layer < states_.size(); ++layer) {
       states_[layer].data = next;
       next += graph_.state_floats[layer];
@@ -403,7 +343,7 @@ class FusedExecutor final : public Executor {
                              .products = products_,
                              .weights = weights_,
                              .adapters = inputs.adapters,
-                             .kv = kv_,
+                             .kv = kv_.layers(),
                              .states = states_,
                              .taps = inputs.taps,
                              .rope = {model::rope_half(inputs.config, model::RopeKind::kOwn),
@@ -434,15 +374,12 @@ class FusedExecutor final : public Executor {
   bool is_mapped_, reads_files_;              // while steps run
   const std::atomic<bool>* const cancelled_;  // ends all that the engine does
   PlanArena arena_;
-  std::vector<kv::MappedMemory> kv_memory_;
-  std::vector<ops::KvLayer> kv_;
-  std::vector<BlockPlanes> kv_block_bytes_;  // [layers]
+  KvLayers kv_;
+  std::optional<kv::MappedMemory> state_memory_;
   uint64_t rope_bytes_ = 0;
-  size_t kv_bytes_ = 0;
   size_t num_states_ = 0, state_floats_ = 0;  // slots; of one, all layers
   std::vector<ops::StateLayer> states_;       // by layer
   std::vector<ops::StateSpan> state_spans_;
-  bool is_invariant_ = true;
   std::vector<float> rope_cos_, rope_sin_, sliding_cos_, sliding_sin_;
   std::optional<ops::PlanScratch> scratch_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;

@@ -29,29 +29,65 @@ uint64_t block_product(uint64_t a, uint64_t b) {
   return bytes;
 }
 
+bool is_fused_cpu(const EngineOptions& options) {
+  return options.device.kind == DeviceKind::kCpu && runs_fused(options);
+}
+
+int64_t block_length_of(const EngineOptions& options) {
+  return options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length;
+}
+
+bool keeps_keys(const ops::Graph& graph, int layer) {
+  return graph.kv_shape(layer).source == layer && !graph.keeps_state(layer);
+}
+
+// Whether a layer's blocks have open forms that can be given back when they are closed.
+bool closes_blocks(const EngineOptions& options, const ops::Graph& graph, int layer) {
+  return is_fused_cpu(options) && keeps_keys(graph, layer) &&
+         kv::closes_blocks(kv_codec(options, layer), graph.kv_shape(layer).head_dim);
+}
+
+// Whether a layer's blocks have open forms that can be given back when they are closed.
+bool closes_blocks(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
+  return is_fused_cpu(options) &&
+         kv::closes_blocks(kv_codec(options, layer), config.layer_head_dim(layer));
+}
+
 }  // namespace
 
 BlockPlanes layer_block_bytes(const EngineOptions& options, const ops::Graph& graph, int layer) {
+  if (!keeps_keys(graph, layer)) return {};
   const ops::KvShape shape = graph.kv_shape(layer);
-  if (shape.source != layer || graph.keeps_state(layer)) return {};
-  const kv::KvCodec& codec = kv_codec(options, layer);
+  const kv::CodecEntry& codec = kv_codec(options, layer);
   const bool has_values = graph.value_dim == 0;  // else they are the keys' beginnings
-  int64_t key = 0, value = 0;                    // bytes of one position and head
-  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
-    key = codec.key_bytes(shape.head_dim);
-    value = has_values ? codec.value_bytes(shape.head_dim) : 0;
+  const auto heads = static_cast<uint64_t>(shape.kv_heads);
+  const auto length = static_cast<uint64_t>(block_length_of(options));
+  if (is_fused_cpu(options) && codec.tiles != nullptr) {
+    const kv::PlaneBytes head = kv::plane_bytes(
+        codec, shape.head_dim, has_values ? shape.head_dim : 0, block_length_of(options));
+    return {block_product(heads, static_cast<uint64_t>(head.first)),
+            block_product(heads, static_cast<uint64_t>(head.second))};
+  }
+  uint64_t key = 0, value = 0;  // bytes of one position and head
+  if (is_fused_cpu(options)) {
+    const kv::PlaneBytes head =
+        kv::plane_bytes(codec, shape.head_dim, has_values ? shape.head_dim : 0, 1);
+    key = static_cast<uint64_t>(head.first);
+    value = static_cast<uint64_t>(head.second);
   } else {
     const auto type =
         (runs_fused(options) ? codec.device_type : codec.reference_type).value_or(DType::kF32);
-    const int64_t scale = type == DType::kI16 ? sizeof(float) : 0;
-    key = shape.head_dim * static_cast<int64_t>(dtype_size(type)) + scale;
+    const uint64_t scale = type == DType::kI16 ? sizeof(float) : 0;
+    key = static_cast<uint64_t>(shape.head_dim) * dtype_size(type) + scale;
     value = has_values ? key : scale;
   }
-  const auto block_length = static_cast<uint64_t>(
-      options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length);
-  const uint64_t rows = block_product(static_cast<uint64_t>(shape.kv_heads), block_length);
-  return {block_product(rows, static_cast<uint64_t>(key)),
-          block_product(rows, static_cast<uint64_t>(value))};
+  const uint64_t rows = block_product(heads, length);
+  return {block_product(rows, key), block_product(rows, value)};
+}
+
+uint64_t layer_open_bytes(const EngineOptions& options, const ops::Graph& graph, int layer) {
+  if (!closes_blocks(options, graph, layer)) return 0;
+  return layer_block_bytes(options, graph, layer).values;
 }
 
 namespace {
@@ -70,7 +106,9 @@ BlockBytes block_bytes(const EngineOptions& options, const ops::Graph& graph,
     const uint64_t of_layer = layer_block_bytes(options, graph, layer).sum();
     if (__builtin_add_overflow(all, of_layer, &all)) refuse_block();
     const bool is_windowed = !windows.empty() && windows[static_cast<size_t>(layer)] > 0;
-    (is_windowed ? bytes.windowed : bytes.full) += of_layer;
+    const uint64_t open = windows.empty() ? 0 : layer_open_bytes(options, graph, layer);
+    (is_windowed ? bytes.windowed : bytes.full) += of_layer - open;
+    bytes.windowed += open;
   }
   return bytes;
 }
@@ -81,11 +119,10 @@ uint64_t blocks_of_context(const EngineOptions& options) {
 }
 
 // Returns by layer how many positions those who read its keys and values see at most; 0: all. Empty
-// where all blocks stay: not on the CPU's fused kernels, or beside states, which have checkpoints
-// of their own.
+// where all blocks stay, open forms of closed ones too: not on the CPU's fused kernels, or beside
+// states, which have checkpoints of their own.
 std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Graph& graph) {
-  const bool is_fused_cpu = options.device.kind == DeviceKind::kCpu && runs_fused(options);
-  if (!is_fused_cpu || graph.has_state()) return {};
+  if (!is_fused_cpu(options) || graph.has_state()) return {};
   constexpr int64_t kUnread = -1;
   std::vector<int64_t> windows(static_cast<size_t>(graph.num_layers), kUnread);
   for (const ops::OpNode& node : graph.nodes) {
@@ -95,8 +132,11 @@ std::vector<int64_t> layer_windows(const EngineOptions& options, const ops::Grap
     if (window != 0) window = reads->window == 0 ? 0 : std::max(window, reads->window);
   }
   for (int64_t& window : windows) window = std::max<int64_t>(window, 0);
-  if (std::ranges::none_of(windows, [](int64_t window) { return window > 0; })) return {};
-  return windows;
+  bool gives_back = std::ranges::any_of(windows, [](int64_t window) { return window > 0; });
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    gives_back = gives_back || closes_blocks(options, graph, layer);
+  }
+  return gives_back ? windows : std::vector<int64_t>();
 }
 
 constexpr uint64_t kMostBlocks = std::numeric_limits<int32_t>::max();
@@ -126,6 +166,12 @@ Kinds find_kinds(const EngineOptions& options, const ops::Graph& graph) {
   if (kinds.windows.empty()) return kinds;
   kinds.sizes.window =
       std::min<int64_t>(std::ranges::max(kinds.windows), std::numeric_limits<int32_t>::max());
+  // A block is read open by queries up to its codec's lag behind it.
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    if (!closes_blocks(options, graph, layer)) continue;
+    const int64_t open = kv_codec(options, layer).tiles->lag() + 1;
+    kinds.sizes.window = std::max(kinds.sizes.window, open);
+  }
   kinds.enough = static_cast<uint64_t>(kv::enough_window_blocks(kinds.sizes));
   return kinds;
 }

@@ -19,9 +19,12 @@ struct BlockPlanes {
 };
 
 /// Returns the bytes of one block of a layer; none where the layer reads others' keys and values,
-/// or keeps a state. The options name codecs and block length. Throws kOutOfMemory where a plane
-/// has more bytes than an address reaches.
+/// or keeps a state. In a codec that gives tiles the two planes are the closed and the open form.
+/// The options name codecs and block length. Throws kOutOfMemory where a plane has more bytes than
+/// an address reaches.
 BlockPlanes layer_block_bytes(const EngineOptions& options, const ops::Graph& graph, int layer);
+/// Returns how many of these are open forms of blocks that are closed later.
+uint64_t layer_open_bytes(const EngineOptions& options, const ops::Graph& graph, int layer);
 
 /// Returns the bytes of one block of all layers. Throws as layer_block_bytes() does.
 uint64_t kv_block_bytes(const EngineOptions& options, const ops::Graph& graph);
@@ -35,7 +38,8 @@ uint64_t state_bytes(const EngineOptions& options, const ops::Graph& graph);
 /// Says how many blocks layers have.
 struct KvBlocks {
   int64_t full = 0;                    // of layers that see all positions
-  int64_t windowed = 0;                // of those within a window; 0: all layers have `full`
+  int64_t windowed = 0;                // of those within a window, and of open forms of blocks that
+                                       // are closed later; 0: all layers have `full`
   int64_t window = 0;                  // positions that these see at most
   std::vector<bool> is_windowed = {};  // by layer; empty where none has blocks of its own
 };

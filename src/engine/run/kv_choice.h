@@ -22,7 +22,11 @@ void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint,
 
 /// Return a layer's codec by resolved options, and the names of all codecs as one ("i16",
 /// "f32,i16").
-const kv::KvCodec& kv_codec(const EngineOptions& options, int64_t layer);
+const kv::CodecEntry& kv_codec(const EngineOptions& options, int64_t layer);
 std::string kv_codec_name(const EngineOptions& options);
+
+/// Throws kUnsupported, naming the codec, where one does not have a feature that a step asks for;
+/// `what`: how the message calls it ("drafts in a tree").
+void require_codec_feature(const EngineOptions& options, KvFeature feature, const char* what);
 
 }  // namespace vitrine::engine

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/run/kv_choice.h"
 #include "engine/run/step_rows.h"
 #include "ops/draft_input.h"
 
@@ -302,6 +303,8 @@ void check_forced_routes(const AuditLayout& layout, const StepInput& input) {
 
 void require_layers(const LoadedModel& model) {
   if (!model.executor->runs_layers()) {
+    require_codec_feature(model.options, KvFeature::kPartialDepth,
+                          "steps of a part of the layers");
     throw Error(
         ErrorKind::kUnsupported,
         "CUDA's fused kernels run all layers or none, so no early exit guesses there (exit, "
@@ -345,6 +348,7 @@ void StepChecks::check_trees(std::span<const StepInput> inputs) const {
   for (const StepInput& input : inputs) {
     if (!DraftTree::is_tree(input)) continue;
     if (!model_.executor->runs_trees()) {
+      require_codec_feature(model_.options, KvFeature::kTrees, "drafts in a tree");
       throw Error(
           ErrorKind::kUnsupported,
           "drafts in a tree need fused kernels and a model that keeps no state of a sequence; "

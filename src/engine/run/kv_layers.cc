@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/run/kv_layers.h"
+
+#include <cstring>
+#include <string>
+
+#include "engine/run/kv_choice.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+[[noreturn]] void refuse(const kv::CodecEntry& codec, const std::string& what) {
+  throw Error(ErrorKind::kUnsupported, "keys and values as " + std::string(codec.name) +
+                                           " have no kernels for " + what +
+                                           "; use another of kv_codecs, as f32");
+}
+
+void copy_block(void* plane, size_t bytes, int32_t from, int32_t to) {
+  auto* base = static_cast<std::byte*>(plane);
+  std::memcpy(base + static_cast<size_t>(to) * bytes, base + static_cast<size_t>(from) * bytes,
+              bytes);
+}
+
+}  // namespace
+
+KvLayers::KvLayers(const ExecutorInputs& inputs, const kernels::CpuKernels& kernel) {
+  for (int layer = 0; layer < inputs.graph.num_layers; ++layer) plan_layer(inputs, kernel, layer);
+}
+
+void KvLayers::plan_layer(const ExecutorInputs& inputs, const kernels::CpuKernels& kernel,
+                          int layer) {
+  const ops::Graph& graph = inputs.graph;
+  const kv::CodecEntry& codec = kv_codec(inputs.options, layer);
+  const std::optional<kernels::KvKernels> found = kv::find_kernels(codec, kernel);
+  if (!found) refuse(codec, kernel.isa);
+  if (graph.value_dim > 0 && found->attend_latent == nullptr) refuse(codec, "latent attention");
+  is_invariant_ = is_invariant_ && codec.is_invariant;
+  runs_trees_ = runs_trees_ && codec.has(KvFeature::kTrees);
+  runs_partial_depth_ = runs_partial_depth_ && codec.has(KvFeature::kPartialDepth);
+  const ops::KvShape shape = graph.kv_shape(layer);
+  kernels::KvView view;
+  view.kv_heads = static_cast<int32_t>(shape.kv_heads);
+  view.head_dim = static_cast<int32_t>(shape.head_dim);
+  view.value_dim = static_cast<int32_t>(graph.value_dim);
+  view.block_size = inputs.options.kv_block_size;
+  const bool has_window =
+      !inputs.is_windowed.empty() && inputs.is_windowed[static_cast<size_t>(layer)];
+  ops::KvLayer planned{view, *found, std::string(codec.name), has_window ? inputs.table_stride : 0};
+  bool is_second_windowed = has_window;
+  if (codec.tiles != nullptr) {
+    tile_codecs_.push_back(
+        std::make_unique<kernels::TileCodec>(kv::tile_codec(*codec.tiles, layer, view.head_dim)));
+    planned.view.tiles = tile_codecs_.back().get();
+    planned.closes_blocks = planned.view.tiles->closed_bytes > 0;
+    // Open forms have blocks of their own where there are any.
+    if (planned.closes_blocks) is_second_windowed = inputs.num_window_blocks > 0;
+    planned.open_offset = is_second_windowed ? inputs.table_stride : 0;
+  }
+  layers_.push_back(planned);
+  planes_.emplace_back();
+  if (shape.source != layer || graph.keeps_state(layer)) return;  // it keeps none
+  const kv::PlaneBytes bytes = kv::plane_bytes(
+      codec, view.head_dim, view.value_dim > 0 ? 0 : view.head_dim, view.block_size);
+  const auto plane = [&](int64_t head_bytes, bool is_windowed) {
+    return Plane{static_cast<size_t>(shape.kv_heads * head_bytes),
+                 is_windowed ? inputs.num_window_blocks : inputs.num_blocks, is_windowed};
+  };
+  planes_.back() = {plane(bytes.first, has_window), plane(bytes.second, is_second_windowed)};
+  num_bytes_ += planes_.back().first.num_bytes() + planes_.back().second.num_bytes();
+}
+
+void KvLayers::allocate() {
+  memory_.emplace(num_bytes_, "the KV cache");
+  std::byte* next = memory_->data();
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    layers_[layer].view.keys = next;
+    next += planes_[layer].first.num_bytes();
+    layers_[layer].view.values = next;
+    next += planes_[layer].second.num_bytes();
+  }
+}
+
+void KvLayers::copy_blocks(bool windowed, int32_t from, int32_t to) const {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const auto& [first, second] = planes_[layer];
+    const kernels::KvView& view = layers_[layer].view;
+    if (first.is_windowed == windowed) copy_block(view.keys, first.block_bytes, from, to);
+    if (second.is_windowed == windowed) copy_block(view.values, second.block_bytes, from, to);
+  }
+}
+
+}  // namespace vitrine::engine
