@@ -50,7 +50,7 @@ struct Closed {
   }
 };
 
-// Of a position's elements x(0) … x(head_dim - 1): numbers by groups, and their scales.
+// Quantizes a position's elements x(0) … x(head_dim - 1): makes numbers by groups, and scales.
 template <typename Element, typename Put>
 void quantize(int head_dim, float* scales, const Element& x, const Put& put) {
   for (int first = 0; first < head_dim; first += kGroup, scales += kPositions) {

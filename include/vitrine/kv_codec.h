@@ -145,7 +145,8 @@ class VITRINE_API KvCodec {
   virtual int block_length() const { return kKvTilePositions; }
   /// Bytes of a block of one kv head in its open form, a multiple of 64.
   virtual int64_t open_bytes(int head_dim) const = 0;
-  /// The same of its closed form, with what the fine form needs; 0: blocks are never closed.
+  /// Bytes of a block of one kv head in its closed form, with what the fine form needs; 0: blocks
+  /// are never closed.
   virtual int64_t closed_bytes(int /*head_dim*/) const { return 0; }
   /// How many positions behind a closed block still read it open.
   virtual int lag() const { return 0; }
@@ -176,7 +177,7 @@ class VITRINE_API KvCodec {
   /// Whether choose_blocks is asked (which rules kWindows out), for each query by itself; none
   /// shares tiles with another then.
   virtual bool chooses_blocks() const { return false; }
-  /// The same of refine_blocks.
+  /// Whether refine_blocks is asked, under the same conditions.
   virtual bool refines_blocks() const { return false; }
   /// Says which closed blocks are read, before any is.
   virtual void choose_blocks(KvBlockChoice&) const noexcept {}

@@ -77,9 +77,9 @@ struct KvKernels {
   /// holds: such positions enter no lane, no maximum and no scale. head_dim: at most kMaxHeadDim.
   void (*attend)(const KvView& kv, const AttentionSpan& span) = nullptr;
 
-  /// The same of latent attention: a position's key [head_dim], of which the first value_dim
-  /// elements are its value. One kv head, no windows and no sinks; `out` has value_dim elements a
-  /// head. Null: this codec has none.
+  /// Write and attend for latent attention: a position's key [head_dim], of which the first
+  /// value_dim elements are its value. One kv head, no windows and no sinks; `out` has value_dim
+  /// elements a head. Null: this codec has none.
   void (*write_latent)(const KvView& kv, int32_t block, int32_t offset, const float* key) = nullptr;
   void (*attend_latent)(const KvView& kv, const AttentionSpan& span) = nullptr;
 

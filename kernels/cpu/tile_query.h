@@ -148,7 +148,7 @@ VITRINE_TILE void score_int8(const Tile& tile, int32_t group, int32_t n, const T
   for (int i = 0; i < kTileRuns; ++i) score[i] = Table::mul(score[i], Table::set(state.factor));
 }
 
-/// The same where each element has its scale, which the query takes in.
+/// Scores a tile whose elements each have a scale, which the query takes in.
 template <class Table>
 VITRINE_TILE void score_channels(const Tile& tile, int32_t n, float scale, const TileState& state,
                                  TileAhead& ahead, typename Table::Lanes (&score)[kTileRuns]) {

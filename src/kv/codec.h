@@ -74,7 +74,7 @@ std::optional<kernels::KvKernels> find_kernels(const CodecEntry& codec,
 
 /// False where the name is taken: no model can use it then. Thread-safe, as all that follow.
 bool register_codec(const CodecEntry& codec);
-/// The same of a codec that gives tiles, which is kept for good; where the name is taken, what it
+/// Registers a codec that gives tiles, which is kept for good; where the name is taken, what it
 /// names stays.
 bool register_codec(std::shared_ptr<const KvCodec> codec);
 /// Throws kInvalidArgument naming those that there are.

@@ -84,7 +84,7 @@ EngineOptions options_of(const std::string& codec, int threads = 2) {
   return options;
 }
 
-// Of an oracle as it is.
+// Options for an oracle as it is.
 EngineOptions short_options(const std::string& codec) {
   EngineOptions options = options_of(codec);
   options.max_context = 160;
@@ -138,7 +138,7 @@ TEST_F(TileCodec, IsCloseToFloat32) {
   }
 }
 
-/// Whose answers hang on tokens alone.
+/// Codecs whose answers hang on tokens alone.
 class TileCodecInvariance : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { register_all(); }

@@ -57,7 +57,7 @@ struct IntegerLanes {
     const auto* words = reinterpret_cast<const __m256i*>(x);
     return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
   }
-  /// The same of int8, widened.
+  /// Loads numbers of int8 and widens them.
   VITRINE_INLINE Integers load_words(const int8_t* x) {
     const auto* bytes = reinterpret_cast<const __m128i*>(x);
     return {_mm256_cvtepi8_epi16(_mm_loadu_si128(bytes)),

@@ -24,7 +24,7 @@ struct IntegerLanes : FloatLanes {
   }
   /// 16 words of two int16 each.
   VITRINE_INLINE Integers load_words(const int16_t* x) { return _mm512_loadu_si512(x); }
-  /// The same of int8, widened.
+  /// Loads numbers of int8 and widens them.
   VITRINE_INLINE Integers load_words(const int8_t* x) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
   }

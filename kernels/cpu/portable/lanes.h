@@ -89,7 +89,7 @@ struct IntegerLanes {
     __builtin_memcpy(v.lane, x, sizeof(v.lane));
     return v;
   }
-  /// The same of int8, widened.
+  /// Loads numbers of int8 and widens them.
   static Integers load_words(const int8_t* x) {
     return make<Integers>(
         [&](int i) { return static_cast<uint16_t>(int16_t{x[2 * i]}) | x[2 * i + 1] * 65536; });

@@ -47,12 +47,6 @@ bool closes_blocks(const EngineOptions& options, const ops::Graph& graph, int la
          kv::closes_blocks(kv_codec(options, layer), graph.kv_shape(layer).head_dim);
 }
 
-// Whether a layer's blocks have open forms that can be given back when they are closed.
-bool closes_blocks(const EngineOptions& options, const ModelConfig& config, int64_t layer) {
-  return is_fused_cpu(options) &&
-         kv::closes_blocks(kv_codec(options, layer), config.layer_head_dim(layer));
-}
-
 }  // namespace
 
 BlockPlanes layer_block_bytes(const EngineOptions& options, const ops::Graph& graph, int layer) {

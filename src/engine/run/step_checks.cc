@@ -303,8 +303,7 @@ void check_forced_routes(const AuditLayout& layout, const StepInput& input) {
 
 void require_layers(const LoadedModel& model) {
   if (!model.executor->runs_layers()) {
-    require_codec_feature(model.options, KvFeature::kPartialDepth,
-                          "steps of a part of the layers");
+    require_codec_feature(model.options, KvFeature::kPartialDepth, "steps of a part of the layers");
     throw Error(
         ErrorKind::kUnsupported,
         "CUDA's fused kernels run all layers or none, so no early exit guesses there (exit, "
