@@ -167,7 +167,11 @@ class BatchRun {
                                        request.model.empty() ? model_name_ : request.model, id,
                                        now);
       std::vector<vitrine::ServedRequest> served;
-      for (const vitrine::ServeRequest& one : request.requests) served.push_back(submit(one));
+      for (const vitrine::ServeRequest& one : request.requests) {
+        std::optional<vitrine::ServedRequest> taken = submit(one);
+        if (!taken) return;  // a signal
+        served.push_back(std::move(*taken));
+      }
       for (size_t i = 0; i < served.size(); ++i) {
         while (std::optional<vitrine::ServeEvent> event = next(served[i])) response.add(i, *event);
         if (!served[i].is_finished()) return;  // a signal
@@ -190,16 +194,17 @@ class BatchRun {
     return std::nullopt;
   }
 
-  /// Waits where the line is full.
-  vitrine::ServedRequest submit(const vitrine::ServeRequest& request) {
-    for (;;) {
+  /// Waits where the line is full; nothing after a signal.
+  std::optional<vitrine::ServedRequest> submit(const vitrine::ServeRequest& request) {
+    while (interrupt_signal() == 0) {
       try {
         return server_.submit(request);
       } catch (const vitrine::Error& error) {
-        if (error.kind() != vitrine::ErrorKind::kOutOfMemory || interrupt_signal() != 0) throw;
+        if (error.kind() != vitrine::ErrorKind::kOutOfMemory) throw;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
     }
+    return std::nullopt;
   }
 
   void write(const BatchLine& line, const std::string& id, int status, const std::string& body) {
@@ -252,6 +257,7 @@ int run_batch(const BatchArguments& arguments) {
   vitrine::ServerOptions serving;
   serving.policy = arguments.policy;
   serving.drafter = arguments.drafter;
+  serving.max_unread_events = 1 << 20;  // a line's answers are read one after another
   vitrine::Server server(vitrine::Model::open(arguments.model, options), serving);
   catch_interrupts();
   const auto begin = Clock::now();

@@ -43,7 +43,7 @@ vitrine::ServerOptions server_options(const BenchServeArguments& arguments) {
   options.step_seconds = arguments.step_seconds;
   options.cache_prefixes = !arguments.no_cache;
   options.drafter = arguments.drafter;
-  options.max_unread_events = 1 << 20;
+  options.max_unread_events = options.max_waiting = 1 << 20;
   return options;
 }
 

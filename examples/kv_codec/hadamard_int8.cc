@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace {
 
@@ -56,10 +57,17 @@ void quantize(int head_dim, float* scales, const Element& x, const Put& put) {
   for (int first = 0; first < head_dim; first += kGroup, scales += kPositions) {
     const int end = std::min(first + kGroup, head_dim);
     float largest = 0;
-    for (int d = first; d < end; ++d) largest = std::max(largest, std::abs(x(d)));
+    bool is_finite = true;
+    for (int d = first; d < end; ++d) {
+      largest = std::max(largest, std::abs(x(d)));
+      is_finite = is_finite && std::isfinite(x(d));
+    }
     const float factor = largest > 0 ? 127.0F / largest : 0.0F;
-    const bool is_finite = std::isfinite(factor);
-    *scales = is_finite ? largest / 127.0F : 0.0F;
+    // What is no number stays none. Numbers too small for a factor become 0.
+    *scales = !is_finite              ? std::numeric_limits<float>::quiet_NaN()
+              : std::isfinite(factor) ? largest / 127.0F
+                                      : 0.0F;
+    is_finite = is_finite && std::isfinite(factor);
     for (int d = first; d < end; ++d) {
       put(d, static_cast<int8_t>(is_finite ? std::nearbyint(x(d) * factor) : 0.0F));
     }

@@ -141,7 +141,7 @@ class VITRINE_API KvCodec {
   /// kLatent: no codec of a host can yet.
   virtual bool has(KvFeature feature) const { return feature != KvFeature::kLatent; }
 
-  /// Positions of a block, a multiple of 64.
+  /// Positions of a block, a multiple of 64 up to 256.
   virtual int block_length() const { return kKvTilePositions; }
   /// Bytes of a block of one kv head in its open form, a multiple of 64.
   virtual int64_t open_bytes(int head_dim) const = 0;

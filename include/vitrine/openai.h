@@ -61,7 +61,7 @@ class VITRINE_API OpenAiResponse {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The HTTP status that an error means: 400, 404, 429, 501, 503 or 500.
+/// The HTTP status that an error means: 400, 429, 501, 503 or 500.
 VITRINE_API int openai_status(const Error& error);
 /// {"error": {"message", "type", "param", "code"}} as OpenAI's clients read it.
 VITRINE_API std::string openai_error_body(const Error& error);

@@ -7,6 +7,7 @@
 #include "engine/engine_options.h"
 #include "engine/run/executor.h"
 #include "engine/run/kv_budget.h"
+#include "engine/run/kv_choice.h"
 #include "model/architecture.h"
 
 namespace vitrine {
@@ -65,6 +66,7 @@ int64_t longest_context(const Checkpoint& checkpoint, const EngineOptions& optio
     EngineOptions sized = resolved;
     sized.max_context = static_cast<int>(context);
     sized.kv_bytes = options.kv_bytes;
+    engine::resolve_kv_codecs(sized, checkpoint, graph);  // some refuse a longer context
     engine::resolve_kv_budget(sized, graph);
     const engine::KvBlocks blocks = engine::find_kv_blocks(sized, graph);
     const uint64_t of_context = sized.kv_bytes + engine::rope_table_bytes(config, sized) +

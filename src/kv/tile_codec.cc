@@ -112,9 +112,10 @@ void check(const KvCodec& codec) {
   const std::string_view name = codec.name();
   if (name.empty()) refuse(name, "has an empty name; expected one, as \"i8g32\"");
   const int length = codec.block_length();
-  if (length <= 0 || length % kKvTilePositions != 0) {
+  constexpr int kMostPositions = 256;
+  if (length <= 0 || length % kKvTilePositions != 0 || length > kMostPositions) {
     refuse(name, "has blocks of " + std::to_string(length) + " positions; expected a multiple of " +
-                     std::to_string(kKvTilePositions));
+                     std::to_string(kKvTilePositions) + " up to " + std::to_string(kMostPositions));
   }
   constexpr int kMostLag = 1 << 20;
   if (codec.lag() < 0 || codec.lag() > kMostLag) {

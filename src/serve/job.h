@@ -26,6 +26,8 @@ struct PrefixBreak {
 struct JobEnd {
   GenerateResult result;       ///< what was made until then
   std::optional<Error> error;  ///< why it failed
+  int64_t preemptions = 0;     ///< how often it gave up its keys and values
+  PrefixBreak prefix_break;    ///< where its prompt parts from what was kept
 };
 
 /// Everything that one answer needs, owned by it but for the sink.
@@ -47,9 +49,10 @@ struct Job {
   int64_t cached_tokens = 0;               ///< of its prompt, that it began with
   const std::atomic<bool>* cancelled = nullptr;          ///< raised by the host; null: never
   std::function<bool()> is_paused = {};                  ///< its reader is behind; empty: never
-  std::function<void()> on_begin = {};                   ///< it has a place
+  bool has_begun = false;                                ///< it had a place before
+  std::function<void(int64_t cached)> on_begin = {};     ///< it has a place, the first time
   std::function<bool(const TokenEvent&)> on_token = {};  ///< false ends it
-  std::function<void(JobEnd)> on_end = {};               ///< called once
+  std::function<void(JobEnd)> on_end = {};  ///< called once, when nothing else of it is left
 
   bool is_cancelled() const { return cancelled != nullptr && cancelled->load(); }
 };

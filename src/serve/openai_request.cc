@@ -333,7 +333,12 @@ OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body) {
   constexpr int kCompletion = 16, kChat = 1 << 20;
   const int limit =
       read_limit(route, fields, route == OpenAiRoute::kCompletions ? kCompletion : kChat);
-  for (ServeRequest& request : read_prompts(route, fields, parsed)) {
+  std::vector<ServeRequest> prompts = read_prompts(route, fields, parsed);
+  if (std::ssize(prompts) * read.choices > kMostPrompts) {
+    refuse_field("n", read.choices,
+                 "at most " + std::to_string(kMostPrompts) + " answers to all prompts together");
+  }
+  for (ServeRequest& request : prompts) {
     request.max_new_tokens = limit;
     read_sampling(fields, request.sampler);
     read_logprobs(route, fields, request);
@@ -348,7 +353,9 @@ OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body) {
     if (const json* ids = fields.find("stop_token_ids")) {
       if (!ids->is_array()) refuse_field("stop_token_ids", *ids, "a list of ids");
       for (const json& id : *ids) {
-        if (!id.is_number_integer()) refuse_field("stop_token_ids", *ids, "a list of ids");
+        if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max()) {
+          refuse_field("stop_token_ids", *ids, "a list of ids");
+        }
         request.stop_token_ids.push_back(id.get<int32_t>());
       }
     }

@@ -10,7 +10,8 @@ namespace {
 
 /// The tenant that had least goes next, by virtual token counters (Sheng et al., arXiv 2401.00588):
 /// a generated token counts as two that were computed of a prompt. A tenant that comes back begins
-/// where the one that has least of those who wait stands, so nobody saves up.
+/// where the one that has least of those who wait stands, or the one that was served last: nobody
+/// saves up.
 class FairShare final : public Policy {
  public:
   // Those who did not wait the last time get the least count of those who did.
@@ -20,10 +21,11 @@ class FairShare final : public Policy {
       const Counter& own = counter(one.tenant);
       if (own.was_waiting) least = std::min(least, own.served);
     }
+    if (least == INT64_MAX) least = last_served_;
     for (auto& [name, own] : counters_) {
       const bool waits = std::ranges::any_of(
           waiting, [&](const WaitingRequest& one) { return one.tenant == name; });
-      if (waits && !own.was_waiting && least != INT64_MAX) own.served = std::max(own.served, least);
+      if (waits && !own.was_waiting) own.served = std::max(own.served, least);
       own.was_waiting = waits;
     }
   }
@@ -34,7 +36,12 @@ class FairShare final : public Policy {
   }
 
   void charge(std::string_view tenant, int64_t computed, int64_t generated) override {
-    counter(tenant).served += computed + 2 * generated;
+    Counter& own = counter(tenant);
+    own.served += computed + 2 * generated;
+    last_served_ = own.served;
+    if (counters_.size() > kMostTenants) {
+      std::erase_if(counters_, [](const auto& entry) { return !entry.second.was_waiting; });
+    }
   }
 
  private:
@@ -48,7 +55,9 @@ class FairShare final : public Policy {
     return found != counters_.end() ? found->second : counters_[std::string(tenant)];
   }
 
+  static constexpr size_t kMostTenants = 4096;  // that are remembered while they ask for nothing
   std::map<std::string, Counter, std::less<>> counters_;
+  int64_t last_served_ = 0;  // the count of the tenant that was served last
 };
 
 VITRINE_REGISTER_POLICY("fair", FairShare);

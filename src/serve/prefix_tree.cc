@@ -235,6 +235,28 @@ void PrefixTree::collect(const Node& node, std::vector<Node*>& leaves) {
   }
 }
 
+// A node goes once all behind it have gone.
+int64_t PrefixTree::evictable_blocks(const Node& node, bool& is_held) const {
+  int64_t blocks = 0;
+  is_held = node.holders > 0;
+  for (const auto& [token, child] : node.children) {
+    bool is_child_held = false;
+    blocks += evictable_blocks(*child, is_child_held);
+    is_held = is_held || is_child_held;
+  }
+  const int64_t first = (node.end - std::ssize(node.edge)) / block_size_;
+  return is_held ? blocks : blocks + (node.end + block_size_ - 1) / block_size_ - first;
+}
+
+int64_t PrefixTree::num_evictable_blocks() const {
+  int64_t blocks = 0;
+  for (const auto& [key, root] : roots_) {
+    bool is_held = false;
+    blocks += evictable_blocks(*root, is_held);
+  }
+  return blocks;
+}
+
 void PrefixTree::remove(Node* leaf) {
   Node* const parent = leaf->parent;
   stepper_.release_prefix(leaf->prefix);

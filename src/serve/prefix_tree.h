@@ -80,6 +80,8 @@ class PrefixTree {
   /// Releases all that nobody holds.
   void clear();
 
+  /// Returns about how many blocks evict() can free, one after another.
+  int64_t num_evictable_blocks() const;
   int64_t num_prefixes() const { return num_prefixes_; }  ///< that are kept
 
  private:
@@ -90,6 +92,7 @@ class PrefixTree {
   void remove(Node* leaf);
   void rank(Node* node) const;
   static void collect(const Node& node, std::vector<Node*>& leaves);
+  int64_t evictable_blocks(const Node& node, bool& is_held) const;
   static void release_all(Stepper& stepper, Node& node);
 
   Stepper& stepper_;

@@ -3,10 +3,23 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 #include "audit/pass_record.h"
 
 namespace vitrine::serve {
+
+namespace {
+
+uint64_t random_salt() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+RecordTap::RecordTap(SequenceSinks& next, int64_t max_step_tokens)
+    : next_(next), max_step_tokens_(max_step_tokens), salt_(random_salt()) {}
 
 void RecordTap::follow(uint64_t sequence, std::vector<int32_t> words) {
   words_[sequence] = std::move(words);
@@ -61,18 +74,18 @@ void RecordTap::on_event(const AuditEvent& event) {
   next_.on_event(event);
 }
 
-void RecordTap::copy(AuditSink& sink, uint64_t sequence, std::span<const int32_t> tokens,
-                     uint64_t origin, int64_t most_tokens) const {
+void RecordTap::copy(AuditSink& sink, uint64_t sequence, PrefixId prefix,
+                     std::span<const int32_t> tokens) const {
   const auto count = static_cast<int64_t>(tokens.size());
   AuditEvent copied;
   copied.kind = AuditEvent::Kind::kCopied;
   copied.sequence = sequence;
-  copied.source = origin;
+  copied.source = (prefix + 1) * 0x9E3779B97F4A7C15ull ^ salt_;
   copied.length = count;
   sink.on_event(copied);
   const std::span<const int32_t> words = this->words(sequence);
-  for (int64_t first = 0; first < count; first += most_tokens) {
-    const auto part = static_cast<size_t>(std::min(most_tokens, count - first));
+  for (int64_t first = 0; first < count; first += max_step_tokens_) {
+    const auto part = static_cast<size_t>(std::min(max_step_tokens_, count - first));
     const AuditPassHeader header = audit::record_header(layout_, pass_, part, 0);
     std::byte* to = audit::begin_record(sink, header) + sizeof(header);
     for (size_t i = 0; i < part; ++i, to += sizeof(AuditToken)) {

@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "vitrine/audit.h"
+#include "vitrine/step.h"
 
 namespace vitrine::serve {
 
 /// Stands before another sink and reads along. One thread at a time, the steps' thread included.
 class RecordTap final : public AuditSink {
  public:
-  /// `next` gets all that comes, and must stay.
-  explicit RecordTap(SequenceSinks& next) : next_(next) {}
+  /// `next` gets all that comes, and must stay. A pass has so many tokens at most.
+  RecordTap(SequenceSinks& next, int64_t max_step_tokens);
 
   /// Follows a sequence until it is released, which begins with these words of earlier records.
   void follow(uint64_t sequence, std::vector<int32_t> words);
@@ -23,10 +24,10 @@ class RecordTap final : public AuditSink {
   std::span<const int32_t> words(uint64_t sequence) const;
   /// Words of a token; 0 before open().
   int64_t token_words() const { return layout_.token_words; }
-  /// Tells a sequence's own sink of its first `count` tokens, whose records are copies. `origin`: a
-  /// digest of where they are from. Throws what the sink throws.
-  void copy(AuditSink& sink, uint64_t sequence, std::span<const int32_t> tokens, uint64_t origin,
-            int64_t most_tokens) const;
+  /// Tells a sequence's own sink of the tokens that it begins with, whose records are copies of
+  /// what was recorded when a prefix was made. Throws what the sink throws.
+  void copy(AuditSink& sink, uint64_t sequence, PrefixId prefix,
+            std::span<const int32_t> tokens) const;
 
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;
@@ -38,6 +39,8 @@ class RecordTap final : public AuditSink {
 
  private:
   SequenceSinks& next_;
+  const int64_t max_step_tokens_;
+  const uint64_t salt_;  // digests of origins tell nothing without it
   AuditLayout layout_;
   const std::byte* record_ = nullptr;                         // of the pass under way
   uint64_t pass_ = 0;                                         // the last one

@@ -35,6 +35,8 @@ class RunningAnswer {
   /// More than the last token of its prompt is not computed yet.
   bool is_in_prompt() const { return left_of_prompt() > 1; }
   int64_t left_of_prompt() const { return std::ssize(job_->prompt) - length(); }
+  /// Its reader is behind: it takes part in no step meanwhile.
+  bool is_paused() const { return job_->is_paused && job_->is_paused(); }
   /// Its keys and values were given up.
   bool is_preempted() const { return is_preempted_; }
   void preempt();

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/scheduler.h"
 
-#include <ctime>
-
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "serve/host_error.h"
 #include "serve/server_options.h"
+#include "serve/thread_seconds.h"
 
 namespace vitrine::serve {
 
@@ -19,14 +17,6 @@ constexpr int64_t kForcedTokens = 32;   // that an answer may bring to a step wi
 constexpr double kShortStep = 0.02;     // seconds that nobody minds
 constexpr int64_t kWorthWaiting = 64;   // tokens that another one is computing already
 constexpr int64_t kAnswerReserve = 64;  // positions that an answer is given before it begins
-
-// Processor time of this thread, in seconds.
-double thread_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 }  // namespace
 
 Scheduler::Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock)
@@ -36,10 +26,9 @@ Scheduler::Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock
       block_size_(std::max(stepper.options().kv_block_size, 1)),
       has_states_(stepper.traits().keeps_states),
       sinks_(options.audit),
-      tap_(sinks_),
+      tap_(sinks_, stepper.options().max_step_tokens),
       keeps_words_(options_.cache_prefixes && stepper.traits().records &&
                    stepper.options().audit_mode != AuditMode::kNone),
-      salt_(std::random_device()()),
       tree_(stepper, block_size_),
       waiting_(options_) {
   if (options_.audit != nullptr || keeps_words_) stepper_.set_audit_sink(&tap_);
@@ -52,12 +41,21 @@ Scheduler::~Scheduler() {
     end(*answer, std::nullopt);
   }
   running_.clear();
-  for (auto& job : waiting_.take_if([](const Job&) { return true; })) {
-    JobEnd cancelled;
-    cancelled.result.reason = StopReason::kCancelled;
-    job->on_end(std::move(cancelled));
-  }
+  tell_ended();
+  for (auto& job : waiting_.take_if([](const Job&) { return true; })) end_waiting(std::move(job));
   if (stepper_.audit_sink() == &tap_) stepper_.set_audit_sink(nullptr);
+}
+
+void Scheduler::end_waiting(std::unique_ptr<Job> job) {
+  JobEnd cancelled;
+  cancelled.result.reason = StopReason::kCancelled;
+  cancelled.preemptions = job->preemptions;
+  job->on_end(std::move(cancelled));
+}
+
+void Scheduler::fail_all(const Error& error) {
+  for (auto& answer : running_) end(*answer, error);
+  remove_ended();
 }
 
 void Scheduler::add(std::unique_ptr<Job> job) { waiting_.add(std::move(job)); }
@@ -92,9 +90,7 @@ bool Scheduler::step() {
 
 void Scheduler::drop_cancelled() {
   for (auto& job : waiting_.take_if([](const Job& job) { return job.is_cancelled(); })) {
-    JobEnd cancelled;
-    cancelled.result.reason = StopReason::kCancelled;
-    job->on_end(std::move(cancelled));
+    end_waiting(std::move(job));
   }
   for (auto& answer : running_) {
     if (!answer->job().is_cancelled() || answer->finished()) continue;
@@ -110,19 +106,27 @@ bool Scheduler::has_room(int64_t length, int64_t shared) {
   const auto running =
       std::ranges::count_if(running_, [](const auto& answer) { return !answer->is_preempted(); });
   const int64_t needed = (length + block_size_ - 1) / block_size_ - shared / block_size_ + running;
+  const int64_t free = stepper_.kv_blocks().first;
+  if (free < needed && free + tree_.num_evictable_blocks() < needed) return false;
   while (stepper_.kv_blocks().first < needed) {
     if (!evict()) return false;
   }
   return true;
 }
 
+// Who waits for its reader waits without blocks, where others need them.
 void Scheduler::resume_preempted() {
   bool is_alone =
       std::ranges::all_of(running_, [](const auto& answer) { return answer->is_preempted(); });
-  for (auto& answer : running_) {
-    if (!answer->is_preempted()) continue;
-    if (!has_room(answer->length() + 1, 0) && !is_alone) return;
-    answer->resume();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    RunningAnswer& answer = *running_[i];
+    if (!answer.is_preempted() || answer.is_paused()) continue;
+    bool fits = has_room(answer.length() + 1, 0);
+    while (!fits && preempt_one(&answer, /*paused_alone=*/true)) {
+      fits = has_room(answer.length() + 1, 0);
+    }
+    if (!fits && !is_alone) return;
+    answer.resume();
     is_alone = false;
   }
 }
@@ -166,16 +170,15 @@ bool Scheduler::waits_for_prefix(const Job& job, const PrefixTree::Match& match)
       return true;
     }
     if (has_states_) continue;  // the state of just there is gone
-    PrefixTree::drop(tree_.insert({other.adapter, other.cache_scope}, answer->sequence(), common,
-                                  clock_(), tap_.words(answer->sequence())));
+    PrefixTree::drop(keep(*answer, common));
   }
   return false;
 }
 
 void Scheduler::admit() {
-  if (std::ranges::any_of(running_, [](const auto& answer) { return answer->is_preempted(); })) {
-    return;
-  }
+  const bool somebody_waits = std::ranges::any_of(
+      running_, [](const auto& answer) { return answer->is_preempted() && !answer->is_paused(); });
+  if (somebody_waits) return;
   while (std::ssize(running_) < options_.max_running && !waiting_.empty()) {
     const size_t next = waiting_.choose(clock_(), costs_.of_prompt_token(),
                                         [this](const Job& job) { return uncached_tokens(job); });
@@ -194,7 +197,7 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
     if (match.node != nullptr && keeps_words_) words = tree_.words(match);
     // An account holds its whole prompt: what the recorder said of it, or what it says now.
     if (job->audit != nullptr && words.empty()) match = {};
-    if (match.node != nullptr) tree_.use(match.node, clock_());
+    if (match.node != nullptr) PrefixTree::hold(match.node);
     const int64_t prompt = std::ssize(job->prompt);
     const int64_t length =
         std::min<int64_t>(prompt + std::min<int64_t>(job->options.max_new_tokens, kAnswerReserve),
@@ -205,7 +208,8 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
       return false;
     }
     Job& begun = *job;
-    if (options_.cache_prefixes && begun.use_cache && begun.cached_tokens == 0) {
+    const bool tells_break = options_.cache_prefixes && !options_.share_between_tenants;
+    if (tells_break && begun.use_cache && !begun.has_begun) {
       begun.prefix_break = tree_.find_break({begun.adapter, begun.cache_scope}, begun.prompt);
     }
     std::unique_ptr<RunningAnswer> answer;
@@ -215,16 +219,24 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
       PrefixTree::drop(match.node);
       throw;
     }
+    if (match.node != nullptr) {  // held as used from here on
+      tree_.use(match.node, clock_());
+      PrefixTree::drop(match.node);
+    }
     answer->hold(match.node);
     if (keeps_words_ && begun.use_cache) {
-      if (begun.audit != nullptr && match.length > 0) tell_copies(begun, *answer, match, words);
       tap_.follow(answer->sequence(), std::move(words));
+      if (begun.audit != nullptr && match.length > 0) {
+        tap_.copy(*begun.audit, answer->sequence(), match.prefix,
+                  std::span(begun.prompt).first(static_cast<size_t>(match.length)));
+      }
     }
-    if (begun.on_begin) begun.on_begin();
+    if (!std::exchange(begun.has_begun, true)) {
+      if (begun.on_begin) begun.on_begin(match.length);
+      telemetry_.prompt_tokens += static_cast<uint64_t>(prompt);
+      telemetry_.cached_tokens += static_cast<uint64_t>(match.length);
+    }
     answer->begin();
-    telemetry_.prompt_tokens += static_cast<uint64_t>(prompt);
-    telemetry_.cached_tokens += static_cast<uint64_t>(match.length);
-    waiting_.policy().charge(begun.tenant, prompt - match.length, 0);
     running_.push_back(std::move(answer));
     if (running_.back()->finished()) end(*running_.back(), std::nullopt);
   } catch (...) {
@@ -236,45 +248,26 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
   return true;
 }
 
-// The account of a request holds what an earlier one's recorder said of the prompt's beginning.
-void Scheduler::tell_copies(const Job& job, const RunningAnswer& answer,
-                            const PrefixTree::Match& match, const std::vector<int32_t>& words) {
-  tap_.follow(answer.sequence(), words);
-  const uint64_t origin = std::hash<uint64_t>()(match.prefix) * 0x9E3779B97F4A7C15ull ^ salt_;
-  tap_.copy(*job.audit, answer.sequence(),
-            std::span(job.prompt).first(static_cast<size_t>(match.length)), origin,
-            stepper_.options().max_step_tokens);
-}
-
 bool Scheduler::plan() {
-  inputs_.clear();
-  planned_.clear();
-  was_in_prompt_.clear();
+  plan_.begin(stepper_.options());
   answers_.clear();
   prompts_.clear();
   for (auto& answer : running_) {
     if (answer->is_preempted() || answer->finished()) continue;
-    if (answer->job().is_paused && answer->job().is_paused()) {
+    if (answer->is_paused()) {
       ++telemetry_.paused_readers;
       continue;
     }
     (answer->is_in_prompt() ? prompts_ : answers_).push_back(answer.get());
   }
-  tokens_left_ = stepper_.options().max_step_tokens;
-  rows_left_ = stepper_.options().max_logit_rows;
   plan_answers();
   plan_prompts();
-  return !inputs_.empty() && make_fit();
+  return make_fit();
 }
 
 void Scheduler::add_input(RunningAnswer& answer, int64_t most_tokens, int64_t most_rows) {
   try {
-    const StepInput input = answer.generation().next_input(most_tokens, most_rows);
-    tokens_left_ -= std::ssize(input.tokens);
-    rows_left_ -= Stepper::row_count(input);
-    was_in_prompt_.push_back(answer.is_in_prompt());
-    inputs_.push_back(input);
-    planned_.push_back(&answer);
+    plan_.add(answer, most_tokens, most_rows);
   } catch (...) {  // a drafter of the host's, a constraint
     end(answer, host_error());
   }
@@ -296,19 +289,19 @@ void Scheduler::plan_answers() {
     const int64_t most = answer->job().drafter == nullptr ? kForcedTokens
                          : may_draft                      ? kMaxDrafts + 1
                                                           : 1;
-    add_input(*answer, std::min(most, tokens_left_ - others), rows_left_ - others);
+    add_input(*answer, std::min(most, plan_.tokens_left() - others), plan_.rows_left() - others);
   }
 }
 
 // What is left of the step's tokens, and of its time where answers wait for it, goes to prompts.
 void Scheduler::plan_prompts() {
-  const int64_t used = stepper_.options().max_step_tokens - tokens_left_;
-  int64_t allowed = tokens_left_;
+  const int64_t used = stepper_.options().max_step_tokens - plan_.tokens_left();
+  int64_t allowed = plan_.tokens_left();
   if (used > 0) {
     const double alone = costs_.of(used);
     const double limit = options_.step_seconds > 0 ? std::max(options_.step_seconds, alone)
                                                    : std::max(2 * alone, kShortStep);
-    const int64_t within = costs_.tokens_within(limit, used + tokens_left_) - used;
+    const int64_t within = costs_.tokens_within(limit, used + plan_.tokens_left()) - used;
     allowed = std::min(allowed, std::max(within, kLeastChunk));
   }
   const double now = clock_(), seconds_per_token = costs_.of_prompt_token();
@@ -316,12 +309,12 @@ void Scheduler::plan_prompts() {
     return waiting_.rank(answer->job(), answer->left_of_prompt(), now, seconds_per_token);
   });
   for (RunningAnswer* answer : prompts_) {
-    if (allowed < 1 || rows_left_ < 1) return;
+    if (allowed < 1 || plan_.rows_left() < 1) return;
     // A state is kept before the last token, which the same prompt computes again for its logits.
     const int64_t left = answer->left_of_prompt() - (has_states_ ? 1 : 0);
-    const int64_t before = tokens_left_;
-    add_input(*answer, std::min({allowed, left, answer->tokens_to_cut()}), rows_left_);
-    allowed -= before - tokens_left_;
+    const int64_t before = plan_.tokens_left();
+    add_input(*answer, std::min({allowed, left, answer->tokens_to_cut()}), plan_.rows_left());
+    allowed -= before - plan_.tokens_left();
   }
 }
 
@@ -336,77 +329,87 @@ bool Scheduler::evict() {
 
 // False where nothing is left to run.
 bool Scheduler::make_fit() {
-  while (!inputs_.empty()) {
-    const StepFit fit = stepper_.fits(inputs_);
+  while (!plan_.inputs().empty()) {
+    const StepFit fit = stepper_.fits(plan_.inputs());
     if (fit.fits()) return true;
     if (fit.blocks > fit.free_blocks && evict()) continue;
-    if (fit.blocks > fit.free_blocks && inputs_.size() > 1) {
-      preempt_last();
-      continue;
-    }
+    if (fit.blocks > fit.free_blocks && preempt_one(first_planned(), false)) continue;
     return true;  // the step says why
   }
   return false;
 }
 
-// Who was admitted last gives up its blocks: so the one that was admitted first always goes on.
-void Scheduler::preempt_last() {
-  const auto last = std::find_if(running_.rbegin(), running_.rend(), [this](const auto& answer) {
-    return std::ranges::find(planned_, answer.get()) != planned_.end();
-  });
-  RunningAnswer& answer = **last;
-  const auto index = std::ranges::find(planned_, &answer) - planned_.begin();
-  planned_.erase(planned_.begin() + index);
-  inputs_.erase(inputs_.begin() + index);
-  was_in_prompt_.erase(was_in_prompt_.begin() + index);
+// Of those that are planned, this one was admitted first.
+const RunningAnswer* Scheduler::first_planned() const {
+  const auto first =
+      std::ranges::find_if(running_, [this](const auto& answer) { return plan_.has(*answer); });
+  return first == running_.end() ? nullptr : first->get();
+}
+
+// Somebody gives up its blocks: who waits for its reader, else who was admitted last. So the one
+// that was admitted first always goes on. False where there is nobody but `except`.
+bool Scheduler::preempt_one(const RunningAnswer* except, bool paused_alone) {
+  auto victim = running_.rend();
+  for (auto each = running_.rbegin(); each != running_.rend(); ++each) {
+    if ((*each)->is_preempted() || (*each)->finished() || each->get() == except) continue;
+    if ((*each)->is_paused()) {
+      victim = each;
+      break;
+    }
+    if (victim == running_.rend() && !paused_alone) victim = each;
+  }
+  if (victim == running_.rend()) return false;
+  RunningAnswer& answer = **victim;
+  plan_.leave(answer);
   ++telemetry_.preemptions;
   const bool is_silent = answer.generation().result().tokens.empty();
   if (!answer.is_in_prompt() || !is_silent || answer.job().audit != nullptr) {
     answer.preempt();
-    return;
+    return true;
   }
   // Nothing was said or recorded yet: it waits again in its place.
   ++answer.job().preemptions;
   std::unique_ptr<Job> job = answer.take_job();
-  running_.erase(std::next(last).base());
+  running_.erase(std::next(victim).base());
   waiting_.add(std::move(job));
+  return true;
 }
 
 void Scheduler::run() {
   const double begin = clock_();
   std::span<const StepOutput> outputs;
   try {
-    outputs = stepper_.step(inputs_);
+    outputs = stepper_.step(plan_.inputs());
   } catch (...) {
     const Error error = host_error();
     // The pool of windows or states is full; nothing has changed.
-    if (error.kind() == ErrorKind::kOutOfMemory && (inputs_.size() > 1 || evict())) {
-      if (inputs_.size() > 1) preempt_last();
+    if (error.kind() == ErrorKind::kOutOfMemory &&
+        (preempt_one(first_planned(), false) || evict())) {
       return;
     }
-    for (RunningAnswer* answer : planned_) end(*answer, error);
+    for (size_t i = 0; i < plan_.inputs().size(); ++i) end(plan_.answer(i), error);
     return;
   }
   const double seconds = clock_() - begin;
   int64_t tokens = 0, prompt_tokens = 0;
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    tokens += std::ssize(inputs_[i].tokens);
-    if (was_in_prompt_[i]) prompt_tokens += std::ssize(inputs_[i].tokens);
+  for (size_t i = 0; i < plan_.inputs().size(); ++i) {
+    tokens += std::ssize(plan_.inputs()[i].tokens);
+    prompt_tokens += plan_.prompt_tokens(i);
   }
   costs_.add(tokens, seconds);
   ++telemetry_.steps;
   telemetry_.engine_seconds += seconds;
   telemetry_.step_seconds.add(seconds);
   telemetry_.computed_prompt_tokens += static_cast<uint64_t>(prompt_tokens);
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const auto count = static_cast<size_t>(Stepper::row_count(inputs_[i]));
+  for (size_t i = 0; i < plan_.inputs().size(); ++i) {
+    const auto count = static_cast<size_t>(Stepper::row_count(plan_.inputs()[i]));
     accept(i, outputs.first(count));
     outputs = outputs.subspan(count);
   }
 }
 
 void Scheduler::accept(size_t input, std::span<const StepOutput> outputs) {
-  RunningAnswer& answer = *planned_[input];
+  RunningAnswer& answer = plan_.answer(input);
   const size_t before = answer.generation().result().tokens.size();
   std::optional<Error> error;
   try {
@@ -415,10 +418,9 @@ void Scheduler::accept(size_t input, std::span<const StepOutput> outputs) {
     error = host_error();
   }
   const size_t after = answer.generation().result().tokens.size();
-  if (after > before) {
-    telemetry_.new_tokens += after - before;
-    waiting_.policy().charge(answer.job().tenant, 0, static_cast<int64_t>(after - before));
-  }
+  if (after > before) telemetry_.new_tokens += after - before;
+  waiting_.policy().charge(answer.job().tenant, plan_.prompt_tokens(input),
+                           static_cast<int64_t>(std::max(after, before) - before));
   const double begin = thread_seconds();
   if (!error) keep_prefixes(answer);
   telemetry_.scheduler_seconds += thread_seconds() - begin;
@@ -441,16 +443,24 @@ void Scheduler::keep_prefixes(RunningAnswer& answer) {
   const bool is_exact = is_cut || is_end || is_pinned || has_states_;
   const int64_t kept = is_exact ? length : length / block_size_ * block_size_;
   if (kept == 0) return;
+  PrefixTree::Node* const node = keep(answer, kept);
+  if (node == nullptr) return;
+  if (is_pinned) {
+    PrefixTree::hold(node);
+    pinned_.push_back(node);
+  }
+  answer.hold(node);
+}
+
+// Returns the node, held; null where it could not be made, which nobody needs.
+PrefixTree::Node* Scheduler::keep(const RunningAnswer& answer, int64_t length) {
+  const Job& job = answer.job();
   try {
-    PrefixTree::Node* const node = tree_.insert({job.adapter, job.cache_scope}, answer.sequence(),
-                                                kept, clock_(), tap_.words(answer.sequence()));
-    if (is_pinned) {
-      PrefixTree::hold(node);
-      pinned_.push_back(node);
-    }
-    answer.hold(node);
-  } catch (const Error& error) {  // it can do without
-    log_message(LogLevel::kWarning, std::string("a prefix is not kept: ") + error.what());
+    return tree_.insert({job.adapter, job.cache_scope}, answer.sequence(), length, clock_(),
+                        tap_.words(answer.sequence()));
+  } catch (...) {
+    log_message(LogLevel::kWarning, std::string("a prefix is not kept: ") + host_error().what());
+    return nullptr;
   }
 }
 
@@ -461,16 +471,24 @@ void Scheduler::end(RunningAnswer& answer, std::optional<Error> error) {
   if (error) end.result.reason = StopReason::kFailed;
   telemetry_.constraint += end.result.constraint;
   telemetry_.speculation += end.result.speculation;
-  const PrefixBreak& parted = answer.job().prefix_break;
-  telemetry_.prompt_breaks += parted.lost > 0 ? 1 : 0;
-  telemetry_.broken_tokens += static_cast<uint64_t>(parted.lost);
+  const int64_t lost = answer.job().prefix_break.lost;
+  telemetry_.prompt_breaks += lost > 0 ? 1 : 0;
+  telemetry_.broken_tokens += static_cast<uint64_t>(lost);
   end.error = std::move(error);
   if (!answer.finished()) answer.generation().cancel();
-  std::exchange(answer.job().on_end, nullptr)(std::move(end));
+  end.preemptions = answer.job().preemptions;
+  end.prefix_break = std::move(answer.job().prefix_break);
+  ended_.push_back({std::exchange(answer.job().on_end, nullptr), std::move(end)});
+}
+
+// Who is told may free what its request had: nothing of it is left here.
+void Scheduler::tell_ended() {
+  for (Ended& one : std::exchange(ended_, {})) one.on_end(std::move(one.end));
 }
 
 void Scheduler::remove_ended() {
   const auto ended = std::erase_if(running_, [](const auto& answer) { return answer->finished(); });
+  tell_ended();
   if (ended == 0 || options_.audit != nullptr || keeps_words_ || stepper_.audit_sink() != &tap_) {
     return;
   }

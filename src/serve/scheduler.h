@@ -10,6 +10,7 @@
 #include "serve/record_tap.h"
 #include "serve/running_answer.h"
 #include "serve/step_costs.h"
+#include "serve/step_plan.h"
 #include "serve/waiting_line.h"
 #include "vitrine/audit.h"
 #include "vitrine/serve.h"
@@ -32,6 +33,8 @@ class Scheduler {
   void add(std::unique_ptr<Job> job);
   /// Runs one step. False where there was none to run: nobody is here, or all are paused.
   bool step();
+  /// Ends all that runs with an error, which nobody can go on behind.
+  void fail_all(const Error& error);
   bool is_idle() const { return running_.empty() && waiting_.empty(); }
   size_t num_waiting() const { return waiting_.size(); }
   const ServerOptions& options() const { return options_; }
@@ -43,6 +46,7 @@ class Scheduler {
  private:
   using Answers = std::vector<std::unique_ptr<RunningAnswer>>;
 
+  static void end_waiting(std::unique_ptr<Job> job);
   void drop_cancelled();
   void resume_preempted();
   void admit();
@@ -53,20 +57,21 @@ class Scheduler {
   bool waits_for_prefix(const Job& job, const PrefixTree::Match& match);
   bool has_room(int64_t length, int64_t shared);
 
-  void tell_copies(const Job& job, const RunningAnswer& answer, const PrefixTree::Match& match,
-                   const std::vector<int32_t>& words);
   bool plan();
   void plan_answers();
   void plan_prompts();
   void add_input(RunningAnswer& answer, int64_t most_tokens, int64_t most_rows);
   bool make_fit();
   bool evict();
-  void preempt_last();
+  const RunningAnswer* first_planned() const;
+  bool preempt_one(const RunningAnswer* except, bool paused_alone);
   void run();
   void accept(size_t input, std::span<const StepOutput> outputs);
   void keep_prefixes(RunningAnswer& answer);
+  PrefixTree::Node* keep(const RunningAnswer& answer, int64_t length);
   void end(RunningAnswer& answer, std::optional<Error> error);
   void remove_ended();
+  void tell_ended();
 
   Stepper& stepper_;
   ServerOptions options_;
@@ -76,17 +81,19 @@ class Scheduler {
   SequenceSinks sinks_;
   RecordTap tap_;
   const bool keeps_words_;  // what the recorder says stays beside prefixes
-  uint64_t salt_;           // of digests of origins
   PrefixTree tree_;
   std::vector<PrefixTree::Node*> pinned_;
   WaitingLine waiting_;
   StepCosts costs_;
   Answers running_;  // in the order in which they were admitted
+  struct Ended {
+    std::function<void(JobEnd)> on_end;
+    JobEnd end;
+  };
+  std::vector<Ended> ended_;  // who is told once their sequences are gone
   // The step that is planned:
-  std::vector<RunningAnswer*> answers_, prompts_, planned_;
-  std::vector<StepInput> inputs_;
-  std::vector<bool> was_in_prompt_;  // [inputs]
-  int64_t tokens_left_ = 0, rows_left_ = 0;
+  std::vector<RunningAnswer*> answers_, prompts_;
+  StepPlan plan_;
   ServerTelemetry telemetry_;
 };
 

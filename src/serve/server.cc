@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "serve/adapter_name.h"
+#include "serve/host_error.h"
 #include "serve/prepare.h"
 #include "serve/request_state.h"
 #include "serve/scheduler.h"
@@ -257,11 +258,8 @@ class ServerLoop {
       const std::lock_guard lock(mutex_);
       ready_.emplace_back(&model, std::move(job));
       bell_->has_news = true;
-    } catch (const Error& error) {
-      fail(*state, error);
-    } catch (const std::exception& error) {
-      fail(*state, Error(ErrorKind::kInternal,
-                         std::string("a request could not be prepared: ") + error.what()));
+    } catch (...) {
+      fail(*state, host_error());
     }
     changed_.notify_all();
   }
@@ -278,17 +276,17 @@ class ServerLoop {
   void follow(Job& job, const std::shared_ptr<RequestState>& state) {
     job.is_paused = [state = state.get()] { return state->is_reader_behind(); };
     job.on_token = [state = state.get()](const TokenEvent& event) { return state->take(event); };
-    job.on_begin = [this, &job, state = state.get()] {
+    job.on_begin = [this, state = state.get()](int64_t cached) {
       state->counts.queue_seconds =
           std::chrono::duration<double>(RequestState::Clock::now() - state->ready).count();
-      state->counts.cached_tokens = job.cached_tokens;
+      state->counts.cached_tokens = cached;
       leave_line(*state);
       const std::lock_guard lock(mutex_);
       telemetry_.queue_seconds.add(state->counts.queue_seconds);
     };
-    job.on_end = [this, &job, state](JobEnd end) {
-      state->counts.preemptions = job.preemptions;
-      state->prefix_break = job.prefix_break;
+    job.on_end = [this, state](JobEnd end) {
+      state->counts.preemptions = end.preemptions;
+      state->prefix_break = std::move(end.prefix_break);
       leave_line(*state);
       {  // who reads the last event finds its tokens counted
         const std::lock_guard lock(mutex_);
@@ -298,7 +296,18 @@ class ServerLoop {
     };
   }
 
+  // What goes wrong between steps (no memory) ends the answers, not the process.
+  static bool step(Scheduler& scheduler) {
+    try {
+      return scheduler.step();
+    } catch (...) {
+      scheduler.fail_all(host_error());
+      return true;
+    }
+  }
+
   void count_steps() {
+    if (is_ending_) return;  // some schedulers may be gone
     stepped_ = {};
     for (const auto& each : models_) add_counts(stepped_, each->scheduler.telemetry());
   }
@@ -318,7 +327,7 @@ class ServerLoop {
         }
       }
       bool has_stepped = false;
-      for (auto& each : models_) has_stepped = each->scheduler.step() || has_stepped;
+      for (auto& each : models_) has_stepped = step(each->scheduler) || has_stepped;
       std::unique_lock lock(mutex_);
       count_steps();
       if (has_stepped) continue;

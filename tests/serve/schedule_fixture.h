@@ -83,22 +83,21 @@ inline std::vector<AnsweredJob> serve_all(TimedStepper& stepper, const std::vect
       job->tenant = job->cache_scope = one.tenant;
       job->use_cache = one.use_cache;
       job->ready = one.arrival;
-      serve::Job* const raw = job.get();
-      job->on_begin = [&stepper, &answer] {
-        if (answer.began < 0) answer.began = stepper.now;
+      job->on_begin = [&stepper, &answer](int64_t cached) {
+        answer.began = stepper.now;
+        answer.cached_tokens = cached;
       };
       job->on_token = [&stepper, &answer](const TokenEvent&) {
         if (answer.first_token < 0) answer.first_token = stepper.now;
         answer.token_times.push_back(stepper.now);
         return true;
       };
-      job->on_end = [&stepper, &answer, raw](serve::JobEnd end) {
+      job->on_end = [&stepper, &answer](serve::JobEnd end) {
         EXPECT_FALSE(answer.has_ended);
         answer.has_ended = true;
         answer.result = std::move(end.result);
         answer.error = std::move(end.error);
-        answer.cached_tokens = raw->cached_tokens;
-        answer.preemptions = raw->preemptions;
+        answer.preemptions = end.preemptions;
         answer.end = stepper.now;
       };
       scheduler.add(std::move(job));

@@ -312,8 +312,13 @@ TEST_F(ServerTest, AnAccountOfAHitHoldsWhatWasRecordedBefore) {
     ASSERT_EQ(computed[i].layers.size(), copied[i].layers.size());
     for (size_t layer = 0; layer < computed[i].layers.size(); ++layer) {
       EXPECT_EQ(computed[i].layers[layer].residual_norm, copied[i].layers[layer].residual_norm);
-      EXPECT_EQ(computed[i].layers[layer].experts, copied[i].layers[layer].experts);
-      EXPECT_EQ(computed[i].layers[layer].weights, copied[i].layers[layer].weights);
+      const auto& routes = computed[i].layers[layer].routes;
+      const auto& copies = copied[i].layers[layer].routes;
+      ASSERT_EQ(routes.size(), copies.size());
+      for (size_t slot = 0; slot < routes.size(); ++slot) {
+        EXPECT_EQ(routes[slot].expert, copies[slot].expert);
+        EXPECT_EQ(routes[slot].weight, copies[slot].weight);
+      }
     }
   }
   EXPECT_EQ(whole.positions.replayed, 0u);

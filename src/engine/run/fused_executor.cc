@@ -9,7 +9,6 @@
 #include "engine/run/adapter_groups.h"
 #include "engine/run/engine_threads.h"
 #include "engine/run/executor.h"
-#include "engine/run/kv_budget.h"
 #include "engine/run/kv_layers.h"
 #include "engine/run/plan_arena.h"
 #include "kernels/cpu/cpu_features.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "engine/run/kv_budget.h"
 #include "engine/run/kv_choice.h"
 
 namespace vitrine::engine {
@@ -60,13 +61,12 @@ void KvLayers::plan_layer(const ExecutorInputs& inputs, const kernels::CpuKernel
   layers_.push_back(planned);
   planes_.emplace_back();
   if (shape.source != layer || graph.keeps_state(layer)) return;  // it keeps none
-  const kv::PlaneBytes bytes = kv::plane_bytes(
-      codec, view.head_dim, view.value_dim > 0 ? 0 : view.head_dim, view.block_size);
-  const auto plane = [&](int64_t head_bytes, bool is_windowed) {
-    return Plane{static_cast<size_t>(shape.kv_heads * head_bytes),
+  const BlockPlanes bytes = layer_block_bytes(inputs.options, graph, layer);
+  const auto plane = [&](uint64_t block_bytes, bool is_windowed) {
+    return Plane{static_cast<size_t>(block_bytes),
                  is_windowed ? inputs.num_window_blocks : inputs.num_blocks, is_windowed};
   };
-  planes_.back() = {plane(bytes.first, has_window), plane(bytes.second, is_second_windowed)};
+  planes_.back() = {plane(bytes.keys, has_window), plane(bytes.values, is_second_windowed)};
   num_bytes_ += planes_.back().first.num_bytes() + planes_.back().second.num_bytes();
 }
 
