@@ -446,6 +446,7 @@ TEST_F(ServerTest, AFederationIsServed) {
   const GenerateResult expected = generate(alone, prompt, generated);
   Server server(Model::open(shipped_federation(), options));
   std::vector<ServedRequest> requests;
+  requests.reserve(3);
   for (int i = 0; i < 3; ++i) requests.push_back(server.submit(story(10)));
   for (ServedRequest& request : requests) EXPECT_EQ(read_all(request).tokens, expected.tokens);
 }

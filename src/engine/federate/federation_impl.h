@@ -133,6 +133,7 @@ struct Federation::Impl {
   std::array<float, 2> device_logits(size_t row, size_t specialist) const;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
+  core::CancelWatch watch;  // of the step under way
   engine::Occupant occupant{"a federation"};
   const kernels::CpuKernels& kernel;
   engine::WorkerPool* workers = nullptr;  // the first engine's
@@ -145,7 +146,6 @@ struct Federation::Impl {
   size_t base = kNone;                    // the source whose hidden state the gate reads
   AuditLayout layout;
   ModelSummary summary;
-  core::CancelWatch watch;  // of the step under way
   AuditSink* sink = nullptr;
   engine::StepClock clock;
   std::vector<RecordTap> taps;  // [engines]

@@ -33,19 +33,19 @@ struct RunningStep {
     int32_t first_token = 0, num_tokens = 0;
   };
 
-  std::span<const StepInput> inputs;
-  SequenceId blamed = 0;  // whose input it failed for; 0: it failed for all
   core::CancelWatch watch;
-  LayerRange layers;    // that its sequences go through
-  int first_layer = 0;  // of the pass; a lead has run the layers before it
+  SequenceId blamed = 0;  // whose input it failed for; 0: it failed for all
   const float* residual =
-      nullptr;  // [tokens, hidden_size] what the pass begins with behind layer 0
+      nullptr;  // [tokens, hidden_size] behind layer 0: what the pass begins with
   std::byte* guess_words = nullptr;
-  std::vector<Part> parts;  // by input; none where it failed
-  StepRows rows;
-  StepBatch batch;
-  PassOutput pass;
+  std::span<const StepInput> inputs;
+  std::vector<Part> parts;   // by input; none where it failed
   std::vector<int32_t> ids;  // [rows] chosen ones, where nobody records
+  StepRows rows;
+  PassOutput pass;
+  StepBatch batch;
+  int first_layer = 0;  // of the pass; a lead has run the layers before it
+  LayerRange layers;    // that its sequences go through
 
   /// Allocates for the largest step.
   void reserve(const EngineOptions& options) {

@@ -89,7 +89,7 @@ void check_draft_tree(const StepInput& input) {
     }
     for (int32_t other = 0; other < draft; ++other) {
       const bool is_twin = parents[static_cast<size_t>(other)] == parent &&
-                           input.tokens[static_cast<size_t>(known + other)] ==
+                           input.tokens[static_cast<size_t>(known) + static_cast<size_t>(other)] ==
                                input.tokens[static_cast<size_t>(token)];
       if (!is_twin) continue;
       refuse_tree(input, "drafts " + std::to_string(other) + " and " + std::to_string(draft) +
