@@ -339,7 +339,7 @@ bool Scheduler::make_fit() {
   return false;
 }
 
-// Of those that are planned, this one was admitted first.
+// Returns the one that was admitted first of those that are planned.
 const RunningAnswer* Scheduler::first_planned() const {
   const auto first =
       std::ranges::find_if(running_, [this](const auto& answer) { return plan_.has(*answer); });

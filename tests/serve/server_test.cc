@@ -267,6 +267,7 @@ TEST_F(ServerTest, AnAccountHoldsItsRequestAlone) {
   VectorSink sink;
   ServeRequest audited = story(8);
   audited.audit = &sink;
+  audited.use_cache = false;
   ServedRequest served = server.submit(audited), beside = server.submit(story(20, 4));
   EXPECT_EQ(read_all(served).tokens, tokens);
   read_all(beside);
