@@ -23,7 +23,8 @@ constexpr int32_t kHeads = 16, kDim = 128, kBlock = 64;
 
 /// One layer's table, block order reversed, and a query of all heads.
 struct Layer {
-  explicit Layer(int32_t positions) : query(normals(kHeads * kDim)), out(kHeads * kDim) {
+  explicit Layer(int32_t positions)
+      : query(normals(size_t{kHeads} * kDim)), out(size_t{kHeads} * kDim) {
     const int32_t blocks = (positions + kBlock - 1) / kBlock;
     for (int32_t i = 0; i < blocks; ++i) table.push_back(blocks - 1 - i);
     span.block_table = span.open_table = table.data();
@@ -35,8 +36,8 @@ struct Layer {
     for (auto _ : state) {
       for (int32_t head = 0; head < kHeads; ++head) {
         span.kv_head = head;
-        span.query = query.data() + head * kDim;
-        span.out = out.data() + head * kDim;
+        span.query = query.data() + ptrdiff_t{head} * kDim;
+        span.out = out.data() + ptrdiff_t{head} * kDim;
         run(view, span);
       }
       benchmark::ClobberMemory();
@@ -56,7 +57,7 @@ void own_kernel(benchmark::State& state, const CpuKernels* table, const char* co
   const size_t bytes = layer.blocks() * kHeads * kBlock * kDim * sizeof(float);
   Aligned<std::byte> keys(bytes), values(bytes);
   const KvView view{keys.data(), values.data(), kHeads, kDim, kBlock};
-  const Aligned<float> rows = normals(2 * kDim);
+  const Aligned<float> rows = normals(size_t{2} * kDim);
   for (int32_t p = 0; p < positions; ++p) {
     for (int32_t head = 0; head < kHeads; ++head) {
       kv.write(view, layer.table[static_cast<size_t>(p / kBlock)], p % kBlock, head,

@@ -28,8 +28,8 @@ struct BatchArguments {
 
 /// A line of the file.
 struct BatchLine {
-  std::string custom_id;
-  nlohmann::ordered_json body;
+  std::string custom_id, body;  // the body as JSON
+  bool wants_logprobs = false;
   vitrine::OpenAiRoute route = vitrine::OpenAiRoute::kChatCompletions;
 };
 
@@ -62,7 +62,10 @@ BatchLine read_line(const std::string& text, const std::string& path, size_t num
   if (!json.contains("body") || !json["body"].is_object()) {
     refuse_line(path, number, "has no 'body'; expected the request's");
   }
-  line.body = json["body"];
+  const nlohmann::ordered_json& body = json["body"];
+  line.body = body.dump();
+  const auto logprobs = body.find("logprobs");
+  line.wants_logprobs = logprobs != body.end() && !logprobs->is_null() && *logprobs != false;
   return line;
 }
 
@@ -160,8 +163,7 @@ class BatchRun {
     int status = 200;
     std::string body;
     try {
-      const vitrine::OpenAiRequest request =
-          vitrine::read_openai_request(line.route, line.body.dump());
+      const vitrine::OpenAiRequest request = vitrine::read_openai_request(line.route, line.body);
       const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
       vitrine::OpenAiResponse response(request, server_.model().tokenizer(),
                                        request.model.empty() ? model_name_ : request.model, id,
@@ -249,9 +251,7 @@ int run_batch(const BatchArguments& arguments) {
   options.engine.max_context = arguments.context;
   options.engine.audit_mode = vitrine::AuditMode::kNone;
   for (const BatchLine& line : lines) {
-    const auto asked = line.body.find("logprobs");
-    const bool wants = asked != line.body.end() && *asked != nullptr && *asked != false;
-    options.engine.keep_logits = options.engine.keep_logits || wants;
+    options.engine.keep_logits = options.engine.keep_logits || line.wants_logprobs;
   }
   prepare_for_serving(options, arguments.streams);
   vitrine::ServerOptions serving;

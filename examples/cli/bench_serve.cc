@@ -12,7 +12,7 @@
 namespace cli {
 
 std::span<const ServeWorkload> serve_workloads() {
-  static const ServeWorkload kAll[] = {
+  static const ServeWorkload all[] = {
       {"accounts", "a sealed log for each request against none", run_accounts},
       {"s1", "streams side by side against the engine's own batch", run_streams},
       {"s2", "every request a miss: what scheduler and prefix tree take", run_misses},
@@ -23,7 +23,7 @@ std::span<const ServeWorkload> serve_workloads() {
       {"s9", "answers cold, warm, together, preempted and guessed: bits that differ",
        run_same_bits},
       {"soak", "requests with cancellations: memory and answers", run_soak}};
-  return kAll;
+  return all;
 }
 
 vitrine::Model open_for_serving(const BenchServeArguments& arguments, int running, int positions,

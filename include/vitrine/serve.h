@@ -115,8 +115,10 @@ struct ServeEvent {
   ServeCounts counts = {};                     ///< of kFinish
   std::optional<PromptBreak> prompt_break = {};  ///< of kFinish, where there was one
   /// [prompt tokens] of kFinish, where ServerOptions::stable_roots moved lines: the ids that the
-  /// prompt was computed with, and those that it would have had.
-  std::vector<int32_t> stable_prompt = {}, given_prompt = {};
+  /// prompt was computed with.
+  std::vector<int32_t> stable_prompt = {};
+  /// Ids that the prompt would have had without that.
+  std::vector<int32_t> given_prompt = {};
   std::shared_ptr<const ChatAnswer> answer = {};  ///< of kFinish: the parts of a conversation's
 };
 
@@ -143,20 +145,23 @@ class VITRINE_API ServedRequest {
   /// Reads events one after another.
   class Iterator {
    public:
-    using value_type = ServeEvent;
-    using difference_type = std::ptrdiff_t;
-    using iterator_category = std::input_iterator_tag;
+    using value_type = ServeEvent;                      ///< what it reads
+    using difference_type = std::ptrdiff_t;             ///< as iterators have it
+    using iterator_category = std::input_iterator_tag;  ///< each event is read once
     /// Stands behind the last event.
     Iterator() = default;
     /// Waits for the first event.
     explicit Iterator(ServedRequest& request) : request_(&request) { ++*this; }
+    /// Returns the event.
     const ServeEvent& operator*() const { return *event_; }
+    /// Returns the event's address.
     const ServeEvent* operator->() const { return &*event_; }
     /// Waits for the next event.
     Iterator& operator++() {
       event_ = request_->next();
       return *this;
     }
+    /// Waits for the next event.
     void operator++(int) { ++*this; }
     /// Whether both stand behind the last event, or neither does.
     bool operator==(const Iterator& other) const {
