@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of CPU kernels share: memory as the engine has it, and random numbers.
+// Serves the benchmarks of CPU kernels: memory as the engine has it, and random numbers.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to read keys and values as tiles, one query a kv head: i16's and f32's own kernels
-// beside the walk over tiles, in OLMoE's shape (16 heads, 16 kv heads, 128 elements). One thread,
-// one layer, all heads.
+// Measures what keys and values as tiles cost to read, one query a kv head: i16's and f32's own
+// kernels beside the walk over tiles, in OLMoE's shape (16 heads, 16 kv heads, 128 elements). One
+// thread, one layer, all heads.
 //
 //   tile_bench --benchmark_filter=avx512
 //

@@ -39,7 +39,7 @@ struct Run {
   std::vector<vitrine::DraftedPass> drafts;
   /// In order, of a JSON log the forks; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
-  // What a JSON log says of itself.
+  // Holds what a JSON log says of itself.
   uint64_t lost = 0;                                     // positions without a record
   std::optional<std::pair<uint64_t, uint64_t>> counted;  // generated and scored predictions
   std::string problem;                                   // where it contradicts itself, or empty

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common.h"
+#include "json_lines.h"
 #include "vitrine/openai.h"
 
 namespace cli {
@@ -33,25 +34,15 @@ struct BatchLine {
   vitrine::OpenAiRoute route = vitrine::OpenAiRoute::kChatCompletions;
 };
 
-[[noreturn]] void refuse_line(const std::string& path, size_t line, const std::string& what) {
-  throw vitrine::Error(vitrine::ErrorKind::kBadFile,
-                       fmt::format("{}: line {}: {}", path, line, what));
-}
-
-BatchLine read_line(const std::string& text, const std::string& path, size_t number) {
-  constexpr int kMostDepth = 64;
-  const auto json = nests_deeper_than(text, kMostDepth)
-                        ? nlohmann::ordered_json(nlohmann::ordered_json::value_t::discarded)
-                        : nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!json.is_object()) refuse_line(path, number, "is no JSON object; expected one a line");
+BatchLine read_line(const nlohmann::ordered_json& json, const std::string& path, size_t number) {
   BatchLine line;
   if (!json.contains("custom_id") || !json["custom_id"].is_string()) {
     refuse_line(path, number, "has no 'custom_id'; expected a text that no other line has");
   }
   line.custom_id = json["custom_id"];
-  const std::string url = json.value("url", nlohmann::ordered_json("")).is_string()
-                              ? json.value("url", std::string())
-                              : std::string();
+  const auto found = json.find("url");
+  const std::string url =
+      found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
   if (url == "/v1/completions") {
     line.route = vitrine::OpenAiRoute::kCompletions;
   } else if (url != "/v1/chat/completions") {
@@ -70,29 +61,21 @@ BatchLine read_line(const std::string& text, const std::string& path, size_t num
 }
 
 std::vector<BatchLine> read_lines(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw vitrine::Error(vitrine::ErrorKind::kInvalidArgument,
-                         path + ": cannot be read; expected a file with a request a line");
-  }
   std::vector<BatchLine> lines;
   std::set<std::string> ids;
-  size_t number = 0;
-  for (std::string text; std::getline(file, text);) {
-    ++number;
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    lines.push_back(read_line(text, path, number));
-    if (!ids.insert(lines.back().custom_id).second) {
-      refuse_line(path, number,
-                  fmt::format("has the 'custom_id' of another line, '{}'; expected each once",
-                              lines.back().custom_id));
-    }
-  }
-  if (lines.empty()) refuse_line(path, 1, "has no request; expected a JSON object a line");
+  read_json_lines(path, path + ": cannot be read; expected a file with a request a line",
+                  [&](const nlohmann::ordered_json& json, size_t number) {
+                    lines.push_back(read_line(json, path, number));
+                    if (ids.insert(lines.back().custom_id).second) return;
+                    refuse_line(
+                        path, number,
+                        fmt::format("has the 'custom_id' of another line, '{}'; expected each once",
+                                    lines.back().custom_id));
+                  });
   return lines;
 }
 
-/// What an earlier run has answered. A line that it did not finish is cut off.
+/// Returns the ids that an earlier run has answered. A line that it did not finish is cut off.
 std::set<std::string> take_answered(const std::string& path) {
   std::set<std::string> answered;
   std::ifstream file(path, std::ios::binary);

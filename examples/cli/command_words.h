@@ -33,7 +33,8 @@ std::string without_effect_note(const CommandWords& words, const std::string& de
 /// llama.cpp's names and what stands for them here, in the order of the documents.
 std::vector<std::pair<std::string, std::string>> llama_flag_meanings();
 
-/// What does here what a word that is no option does in llama.cpp; empty where nothing is known.
+/// Returns what does here what a word that is no option does in llama.cpp; empty where nothing is
+/// known.
 std::string llama_flag_hint(const std::string& word);
 
 }  // namespace cli

@@ -72,7 +72,7 @@ std::string count_text(const vitrine::TensorCount& count) {
   return fmt::format("{:>5} of the tensors, {}", count.tensors, format_bytes(count.bytes));
 }
 
-/// What a load says of the tensors that nothing asks for, and their names.
+/// Returns what a load says of the tensors that nothing asks for, and their names.
 std::string unused_text(const vitrine::TensorUse& use) {
   constexpr size_t kMostNamed = 6;
   const std::span<const std::string> all = use.unused_names;

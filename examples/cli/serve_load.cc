@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <thread>
 
 #include "bench.h"
+#include "json_lines.h"
 
 namespace cli {
 
@@ -31,14 +31,9 @@ LoadOutcome read_outcome(vitrine::ServedRequest& request) {
   return outcome;
 }
 
-[[noreturn]] void refuse_line(const std::string& path, size_t line, const std::string& what) {
-  throw vitrine::Error(vitrine::ErrorKind::kBadFile,
-                       fmt::format("{}: line {}: {}", path, line, what));
-}
-
 /// A whole number of a line; `standard` where it has none of that name.
-int64_t number_of(const nlohmann::json& json, const char* field, int64_t least, int64_t most,
-                  int64_t standard, const std::string& path, size_t line) {
+int64_t number_of(const nlohmann::ordered_json& json, const char* field, int64_t least,
+                  int64_t most, int64_t standard, const std::string& path, size_t line) {
   const auto found = json.find(field);
   if (found == json.end()) return standard;
   if (found->is_number_integer() && *found >= least && *found <= most) return *found;
@@ -47,7 +42,7 @@ int64_t number_of(const nlohmann::json& json, const char* field, int64_t least, 
                           least, most));
 }
 
-LoadedRequest read_request(const nlohmann::json& json, int64_t vocab_size, int64_t& next_id,
+LoadedRequest read_request(const nlohmann::ordered_json& json, int64_t vocab_size, int64_t& next_id,
                            const std::string& path, size_t line) {
   constexpr int64_t kMost = 1 << 24;
   LoadedRequest loaded;
@@ -64,7 +59,7 @@ LoadedRequest read_request(const nlohmann::json& json, int64_t vocab_size, int64
   if (prompt != json.end() && prompt->is_string()) {
     request.text = *prompt;
   } else if (ids != json.end() && ids->is_array()) {
-    for (const nlohmann::json& id : *ids) {
+    for (const nlohmann::ordered_json& id : *ids) {
       if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
         refuse_line(path, line,
                     fmt::format("'prompt_ids' has {}; expected ids from 0 to {}", id.dump(),
@@ -148,26 +143,15 @@ vitrine::ServeRequest token_request(int64_t vocab_size, int64_t beginning, int64
 }
 
 std::vector<LoadedRequest> read_trace(const std::string& path, int64_t vocab_size) {
-  std::ifstream file(path);
-  if (!file) {
-    throw vitrine::Error(vitrine::ErrorKind::kInvalidArgument,
-                         "--workload: '" + path +
-                             "' is no workload and cannot be read; expected one of the names that "
-                             "--help has, or a file with a JSON object a line");
-  }
   std::vector<LoadedRequest> requests;
   int64_t next_id = 0;
-  size_t number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const nlohmann::json json = nests_deeper_than(line, 16)
-                                    ? nlohmann::json(nlohmann::json::value_t::discarded)
-                                    : nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) refuse_line(path, number, "is no JSON object; expected one a line");
-    requests.push_back(read_request(json, vocab_size, next_id, path, number));
-  }
-  if (requests.empty()) refuse_line(path, 1, "has no request; expected a JSON object a line");
+  read_json_lines(path,
+                  "--workload: '" + path +
+                      "' is no workload and cannot be read; expected one of the names that --help "
+                      "has, or a file with a JSON object a line",
+                  [&](const nlohmann::ordered_json& json, size_t number) {
+                    requests.push_back(read_request(json, vocab_size, next_id, path, number));
+                  });
   std::ranges::stable_sort(requests, {}, &LoadedRequest::at);
   return requests;
 }

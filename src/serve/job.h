@@ -28,6 +28,20 @@ struct JobEnd {
   std::optional<Error> error;  ///< why it failed
   int64_t preemptions = 0;     ///< how often it gave up its keys and values
   PrefixBreak prefix_break;    ///< where its prompt parts from what was kept
+
+  /// Returns the end of a job that nothing was made of, since its host gave it up.
+  static JobEnd cancelled() {
+    JobEnd end;
+    end.result.reason = StopReason::kCancelled;
+    return end;
+  }
+  /// Returns the end of a job that nothing was made of, since it failed.
+  static JobEnd failed(Error error) {
+    JobEnd end;
+    end.result.reason = StopReason::kFailed;
+    end.error = std::move(error);
+    return end;
+  }
 };
 
 /// Everything that one answer needs, owned by it but for the sink.

@@ -60,20 +60,19 @@ PrefixTree::Match PrefixTree::find(const PrefixKey& key, std::span<const int32_t
   const Place place = descend(key, tokens);
   Match best;
   if (place.node == nullptr || place.known == 0) return best;
-  best.common = place.known;
   // The node itself reaches as far as the tokens do, or further; those above it are shorter, but
   // may have a state where it has none.
   for (Node* node = place.node; node->parent != nullptr; node = node->parent) {
     const int64_t length = std::min(node->end, place.known);
     if (length <= best.length) break;
     const int64_t resumed = stepper_.resumed_length(node->prefix, length);
-    if (resumed > best.length) best = {node->prefix, resumed, place.known, node};
+    if (resumed > best.length) best = {node->prefix, resumed, node};
   }
   // Where the text goes on, a longer one may have kept a state or a window between.
   for (const auto& [token, child] : place.node->children) {
     if (best.length >= place.known) break;
     const int64_t resumed = stepper_.resumed_length(child->prefix, place.known);
-    if (resumed > best.length) best = {child->prefix, resumed, place.known, child.get()};
+    if (resumed > best.length) best = {child->prefix, resumed, child.get()};
   }
   return best;
 }
@@ -117,12 +116,15 @@ PrefixBreak PrefixTree::find_break(const PrefixKey& key, std::span<const int32_t
   return {};
 }
 
+int64_t PrefixTree::edge_blocks(const Node& node) const {
+  const int64_t first = (node.end - std::ssize(node.edge)) / block_size_;
+  return (node.end + block_size_ - 1) / block_size_ - first;
+}
+
 void PrefixTree::rank(Node* node) const {
   const auto tokens = static_cast<double>(std::ssize(node->edge));
-  const int64_t first = (node->end - std::ssize(node->edge)) / block_size_;
-  const int64_t blocks = (node->end + block_size_ - 1) / block_size_ - first;
   node->rank = age_ + static_cast<double>(node->uses + 1) * tokens /
-                          static_cast<double>(std::max<int64_t>(blocks, 1) * block_size_);
+                          static_cast<double>(edge_blocks(*node) * block_size_);
 }
 
 void PrefixTree::keep(Node* node, PrefixId prefix) {
@@ -244,8 +246,7 @@ int64_t PrefixTree::evictable_blocks(const Node& node, bool& is_held) const {
     blocks += evictable_blocks(*child, is_child_held);
     is_held = is_held || is_child_held;
   }
-  const int64_t first = (node.end - std::ssize(node.edge)) / block_size_;
-  return is_held ? blocks : blocks + (node.end + block_size_ - 1) / block_size_ - first;
+  return is_held ? blocks : blocks + edge_blocks(node);
 }
 
 int64_t PrefixTree::num_evictable_blocks() const {

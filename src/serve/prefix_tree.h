@@ -42,7 +42,6 @@ class PrefixTree {
   struct Match {
     PrefixId prefix = 0;   ///< that begins with them; 0: nothing was found
     int64_t length = 0;    ///< of the tokens, that can be gone on from at once
-    int64_t common = 0;    ///< of the tokens, that the tree knows; more where states are missing
     Node* node = nullptr;  ///< that holds the prefix
   };
   /// Finds the longest beginning of the tokens that can be gone on from. Changes nothing.
@@ -90,6 +89,8 @@ class PrefixTree {
   Node* split(Node* node, int64_t at);
   void keep(Node* node, PrefixId prefix);
   void remove(Node* leaf);
+  /// Returns the blocks that an edge's tokens stand in.
+  int64_t edge_blocks(const Node& node) const;
   void rank(Node* node) const;
   static void collect(const Node& node, std::vector<Node*>& leaves);
   int64_t evictable_blocks(const Node& node, bool& is_held) const;

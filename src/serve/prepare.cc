@@ -49,6 +49,20 @@ const TokenTable& RequestPreparer::table() {
   return *table_;
 }
 
+const std::string& RequestPreparer::output_format() {
+  if (output_format_.empty()) {
+    output_format_ = find_chat_output_format(*model_.chat_template(), model_.tokenizer());
+  }
+  return output_format_;
+}
+
+const std::string& RequestPreparer::call_format() {
+  if (call_format_.empty()) {
+    call_format_ = find_tool_call_format(*model_.chat_template(), model_.tokenizer());
+  }
+  return call_format_;
+}
+
 // Tenants do not share masks: who measures time could learn what others ask for.
 GrammarCache& RequestPreparer::grammars_of(const std::string& tenant) {
   const std::string& scope = options_.share_between_tenants ? std::string() : tenant;
@@ -111,7 +125,7 @@ std::optional<Grammar> RequestPreparer::compile(const ServeRequest& request,
       asked.kind == Kind::kNone && !request.chat.tools_json.empty() && !request.messages.empty();
   if (!has_tools) return std::nullopt;
   const ChatTemplate& chat = *model_.chat_template();
-  const std::string format = find_tool_call_format(chat, model_.tokenizer());
+  const std::string& format = call_format();
   const bool must_call = request.tool_choice.kind == ToolChoice::Kind::kRequired ||
                          request.tool_choice.kind == ToolChoice::Kind::kFunction;
   if (!must_call && !is_constrained_format(format)) return std::nullopt;
@@ -140,9 +154,14 @@ std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
   std::string prompt = request.text;
   const bool is_conversation = !request.messages.empty();
   if (is_conversation) {
-    const std::string given = write_prompt(request, request.messages);
-    prompt = write_prompt(request, stable_messages(request));
-    if (prompt != given) state.given_prompt = model_.tokenizer().encode(given, false);
+    prompt = write_prompt(request, request.messages);
+    const bool is_moved = std::ranges::find(options_.stable_roots, request.tenant,
+                                            &StableRoot::tenant) != options_.stable_roots.end();
+    if (is_moved) {
+      const std::string given =
+          std::exchange(prompt, write_prompt(request, stable_messages(request)));
+      if (prompt != given) state.given_prompt = model_.tokenizer().encode(given, false);
+    }
   }
   // A template writes the tokens around a prompt itself.
   job->prompt =
@@ -180,10 +199,7 @@ std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
     state.form.is_conversation = true;
     state.form.prompt = prompt;
     state.form.tools_json = request.chat.tools_json;
-    const ChatTemplate& chat = *model_.chat_template();
-    state.form.format = request.chat.tools_json.empty()
-                            ? find_chat_output_format(chat, model_.tokenizer())
-                            : find_tool_call_format(chat, model_.tokenizer());
+    state.form.format = request.chat.tools_json.empty() ? output_format() : call_format();
   }
   state.reader.emplace(*state.tokenizer, state.form);
   state.counts.prompt_tokens = std::ssize(job->prompt);

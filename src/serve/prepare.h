@@ -33,10 +33,14 @@ class RequestPreparer {
   int adapter_index(const std::string& name) const;
   GrammarCache& grammars_of(const std::string& tenant);
   const TokenTable& table();
+  /// The format of answers, without tools and with them, of a model with a chat template.
+  const std::string& output_format();
+  const std::string& call_format();
 
   const Model& model_;
   const ServerOptions& options_;
   std::optional<TokenTable> table_;
+  std::string output_format_, call_format_;                        // found when one is first needed
   std::map<std::string, std::unique_ptr<GrammarCache>> grammars_;  // by tenant
 };
 

@@ -47,8 +47,7 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::end_waiting(std::unique_ptr<Job> job) {
-  JobEnd cancelled;
-  cancelled.result.reason = StopReason::kCancelled;
+  JobEnd cancelled = JobEnd::cancelled();
   cancelled.preemptions = job->preemptions;
   job->on_end(std::move(cancelled));
 }
@@ -240,10 +239,7 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
     running_.push_back(std::move(answer));
     if (running_.back()->finished()) end(*running_.back(), std::nullopt);
   } catch (...) {
-    JobEnd failed;
-    failed.result.reason = StopReason::kFailed;
-    failed.error = host_error();
-    on_end(std::move(failed));
+    on_end(JobEnd::failed(host_error()));
   }
   return true;
 }

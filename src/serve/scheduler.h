@@ -36,7 +36,6 @@ class Scheduler {
   /// Ends all that runs with an error, which nobody can go on behind.
   void fail_all(const Error& error);
   bool is_idle() const { return running_.empty() && waiting_.empty(); }
-  size_t num_waiting() const { return waiting_.size(); }
   const ServerOptions& options() const { return options_; }
   /// Gives up all prefixes that nobody uses.
   void clear_cache();

@@ -118,12 +118,8 @@ class ServerLoop {
     changed_.notify_all();
     prepares_.join();
     steps_.join();
-    for (const auto& state : submitted_) end_cancelled(*state);
-    for (auto& [model, job] : ready_) {
-      JobEnd cancelled;
-      cancelled.result.reason = StopReason::kCancelled;
-      job->on_end(std::move(cancelled));
-    }
+    for (const auto& state : submitted_) state->finish(JobEnd::cancelled());
+    for (auto& [model, job] : ready_) job->on_end(JobEnd::cancelled());
   }
   ServerLoop(const ServerLoop&) = delete;
   ServerLoop& operator=(const ServerLoop&) = delete;
@@ -216,12 +212,6 @@ class ServerLoop {
     };
   }
 
-  static void end_cancelled(RequestState& state) {
-    JobEnd cancelled;
-    cancelled.result.reason = StopReason::kCancelled;
-    state.finish(std::move(cancelled));
-  }
-
   // It waits no longer: it has a place, or has ended.
   void leave_line(RequestState& state) {
     const std::lock_guard lock(mutex_);
@@ -246,7 +236,7 @@ class ServerLoop {
     try {
       if (state->cancelled) {
         leave_line(*state);
-        return end_cancelled(*state);
+        return state->finish(JobEnd::cancelled());
       }
       ServedModel& model = find(state->request.model);
       std::unique_ptr<Job> job = model.preparer.prepare(*state);
@@ -259,17 +249,10 @@ class ServerLoop {
       ready_.emplace_back(&model, std::move(job));
       bell_->has_news = true;
     } catch (...) {
-      fail(*state, host_error());
+      leave_line(*state);
+      state->finish(JobEnd::failed(host_error()));
     }
     changed_.notify_all();
-  }
-
-  void fail(RequestState& state, const Error& error) {
-    leave_line(state);
-    JobEnd failed;
-    failed.result.reason = StopReason::kFailed;
-    failed.error = error;
-    state.finish(std::move(failed));
   }
 
   // The job tells the state what becomes of it.
