@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON-Schema-Test-Suite (2020-12 and 7) and JSONTestSuite: no wrong answer.
 
-    suites_test.py CHECK_LINES DATA
+    suites_test.py CHECK_LINES DATA SUITES
+
+DATA has what is known to differ, SUITES the suites (tests/data/json_suites.tar.xz).
 
 Schemas may be refused, but only for the reasons below; what is accepted or refused as an instance
 must be as the suites say.
@@ -15,7 +17,7 @@ import unittest
 
 from lines import LinesTest
 
-DATA = pathlib.Path(sys.argv[2])
+DATA, SUITES = (pathlib.Path(folder) for folder in sys.argv[2:4])
 
 # Why a schema of the required tests may be refused, by what its message says; what is refused is
 # printed. All else must be judged as the suites say.
@@ -60,7 +62,7 @@ class SuiteTest(LinesTest):
 
     def check_draft(self, draft):
         right, differences, unexpected, by_keyword = 0, [], [], collections.Counter()
-        for path in sorted((DATA / draft).glob("*.json")):
+        for path in sorted((SUITES / draft).glob("*.json")):
             wrong, refused, count = self.run_groups(draft, path, "annotate")
             right += count
             differences += [(path.stem, *what) for what in wrong]
@@ -87,7 +89,7 @@ class SuiteTest(LinesTest):
         for options, known in (({}, SPELLINGS["plain"]), ({"integers": "any"}, SPELLINGS["any"])):
             differences = []
             for draft in ("draft2020-12", "draft7"):
-                for path in sorted((DATA / draft).glob("*.json")):
+                for path in sorted((SUITES / draft).glob("*.json")):
                     wrong, _, _ = self.run_groups(draft, path, "annotate", answers=True, **options)
                     self.assertEqual([what for what in wrong if what[2] is not False], [])
                     differences += [f"{draft}/{path.stem}: {group}: {test}" for group, test, _ in wrong]
@@ -96,7 +98,7 @@ class SuiteTest(LinesTest):
     def test_formats(self):
         right, differences = 0, []
         for draft in ("draft2020-12", "draft7"):
-            for path in sorted((DATA / draft / "optional" / "format").glob("*.json")):
+            for path in sorted((SUITES / draft / "optional" / "format").glob("*.json")):
                 if path.stem in NOT_ASSERTED:
                     continue
                 wrong, _, count = self.run_groups(draft, path, "assert")
@@ -107,7 +109,7 @@ class SuiteTest(LinesTest):
 
     def test_json(self):
         counts = collections.Counter()
-        texts = {path.name: path.read_bytes() for path in (DATA / "test_parsing").glob("*.json")}
+        texts = {path.name: path.read_bytes() for path in (SUITES / "test_parsing").glob("*.json")}
         for name, text in sorted((texts | DEEP).items()):
             verdict = self.lines.ask([text], json=True)["verdicts"][0]
             if name.startswith("y_"):
