@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "serve/job.h"
@@ -18,7 +19,9 @@ namespace vitrine::serve {
 struct PrefixKey {
   int adapter = -1;    ///< which their keys and values were made with
   std::string tenant;  ///< whose they are; empty where tenants share
-  auto operator<=>(const PrefixKey&) const = default;
+  bool operator<(const PrefixKey& other) const {
+    return std::tie(adapter, tenant) < std::tie(other.adapter, other.tenant);
+  }
 };
 
 /// Nodes end where a prefix of the engine ends or where texts part; an edge has the tokens from its
