@@ -32,6 +32,7 @@ void add_score(CLI::App& app, Command& command);
 void add_chat(CLI::App& app, Command& command);
 void add_embed(CLI::App& app, Command& command);
 void add_batch(CLI::App& app, Command& command);
+void add_serve(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);

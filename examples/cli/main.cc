@@ -81,6 +81,7 @@ int run(int argc, char** argv) {
   cli::add_chat(app, command);
   cli::add_embed(app, command);
   cli::add_batch(app, command);
+  cli::add_serve(app, command);
   cli::add_score(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);

@@ -61,6 +61,26 @@ class VITRINE_API OpenAiResponse {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Writes what the requests of a body are answered as it comes, in chunks. Not thread-safe.
+class VITRINE_API OpenAiStream {
+ public:
+  /// Does what OpenAiResponse does with these.
+  OpenAiStream(const OpenAiRequest& request, const Tokenizer& tokenizer, std::string model,
+               std::string id, int64_t created);
+  OpenAiStream(OpenAiStream&&) noexcept;
+  ~OpenAiStream();
+
+  /// Returns the chunks, a line of JSON each, that the next event of the request of that index
+  /// makes; none or several. An event that tells an error is not for it.
+  std::vector<std::string> add(size_t request, const ServeEvent& event);
+  /// Returns what stands behind all answers: what they took, where the body asked for it.
+  std::vector<std::string> finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// The HTTP status that an error means: 400, 429, 501, 503 or 500.
 VITRINE_API int openai_status(const Error& error);
 /// {"error": {"message", "type", "param", "code"}} as OpenAI's clients read it.

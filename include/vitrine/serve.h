@@ -61,6 +61,9 @@ struct ServeRequest {
   AuditSink* audit = nullptr;
   bool use_cache = true;     ///< the prompt may begin with what was computed before
   bool pins_prompt = false;  ///< its prompt stays in the cache until Server::clear_cache()
+  /// Called when a further event can be read, on a thread of the server's: it returns soon, throws
+  /// nothing and calls nothing of the request. For hosts that wait for many requests at once.
+  std::function<void()> on_event = {};
 };
 
 /// Where a prompt stopped to be the one that another request of its tenant had computed, though it
@@ -310,6 +313,9 @@ class VITRINE_API Server {
   /// The first model, or the one that a request of this name gets, for what only reads (Model's
   /// docstring says what that is). Throws kInvalidArgument for a name that there is not.
   const Model& model(std::string_view name = {}) const;
+  /// What requests may call models by: the models' names, the first one's first (empty where it has
+  /// none), then those of their adapters.
+  std::vector<std::string> model_names() const;
   /// The options, with what stands for defaults.
   const ServerOptions& options() const;
   /// What it has done so far.

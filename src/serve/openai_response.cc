@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "serve/openai_parts.h"
 #include "vitrine/openai.h"
 
 namespace vitrine {
 
-namespace {
+using serve::OrderedJson;
 
-using OrderedJson = nlohmann::ordered_json;
+namespace {
 
 /// What one request was answered.
 struct Choice {
@@ -18,20 +18,6 @@ struct Choice {
   std::vector<TokenLogprobs> logprobs;
   std::optional<ServeEvent> last;
 };
-
-std::string dump(const OrderedJson& value) {
-  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
-const char* finish_reason(const ServeEvent& last) {
-  if (last.answer != nullptr && !last.answer->tool_calls.empty()) return "tool_calls";
-  switch (last.reason) {
-    case StopReason::kLength:
-    case StopReason::kContextFull:
-    case StopReason::kLengthConstrained: return "length";
-    default: return "stop";
-  }
-}
 
 }  // namespace
 
@@ -44,48 +30,6 @@ struct OpenAiResponse::Impl {
 
   bool is_chat() const { return request.route == OpenAiRoute::kChatCompletions; }
 
-  std::string token_text(int32_t token) const {
-    return token >= 0 && token < tokenizer.vocab_size() ? tokenizer.token_bytes(token) : "";
-  }
-
-  OrderedJson token_entry(int32_t token, double logprob) const {
-    const std::string bytes = token_text(token);
-    OrderedJson values = OrderedJson::array();
-    for (const char byte : bytes) values.push_back(static_cast<unsigned char>(byte));
-    return {{"token", bytes}, {"logprob", logprob}, {"bytes", values}};
-  }
-
-  OrderedJson chat_logprobs(const Choice& choice) const {
-    OrderedJson content = OrderedJson::array();
-    for (const TokenLogprobs& one : choice.logprobs) {
-      OrderedJson entry = token_entry(one.token, one.logprob);
-      entry["top_logprobs"] = OrderedJson::array();
-      for (const auto& [token, logprob] : one.best) {
-        entry["top_logprobs"].push_back(token_entry(token, logprob));
-      }
-      content.push_back(entry);
-    }
-    return {{"content", content}, {"refusal", nullptr}};
-  }
-
-  OrderedJson text_logprobs(const Choice& choice, size_t offset) const {
-    OrderedJson tokens = OrderedJson::array(), values = OrderedJson::array(),
-                best = OrderedJson::array(), offsets = OrderedJson::array();
-    for (const TokenLogprobs& one : choice.logprobs) {
-      tokens.push_back(token_text(one.token));
-      values.push_back(one.logprob);
-      OrderedJson of = OrderedJson::object();
-      for (const auto& [token, logprob] : one.best) of[token_text(token)] = logprob;
-      best.push_back(of);
-      offsets.push_back(offset);
-      offset += token_text(one.token).size();
-    }
-    return {{"tokens", tokens},
-            {"token_logprobs", values},
-            {"top_logprobs", best},
-            {"text_offset", offsets}};
-  }
-
   OrderedJson message(const Choice& choice, size_t index) const {
     OrderedJson message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
     if (!choice.last || choice.last->answer == nullptr) return message;
@@ -97,9 +41,8 @@ struct OpenAiResponse::Impl {
     }
     for (size_t i = 0; i < answer.tool_calls.size(); ++i) {
       const ToolCall& call = answer.tool_calls[i];
-      const std::string made = "call_" + id + "_" + std::to_string(index) + "_" + std::to_string(i);
       message["tool_calls"].push_back(
-          {{"id", call.id.empty() ? made : call.id},
+          {{"id", serve::openai_call_id(call.id, id, index, i)},
            {"type", "function"},
            {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
       if (answer.content.empty()) message["content"] = nullptr;
@@ -111,37 +54,24 @@ struct OpenAiResponse::Impl {
     const Choice& choice = choices[index];
     OrderedJson one = {{"index", index}};
     const ServeRequest& asked = request.requests[index];
+    const bool has_logprobs = asked.logprobs >= 0;
     if (is_chat()) {
       one["message"] = message(choice, index);
-      one["logprobs"] = asked.logprobs >= 0 ? chat_logprobs(choice) : OrderedJson(nullptr);
+      one["logprobs"] =
+          has_logprobs ? serve::chat_logprobs(tokenizer, choice.logprobs) : OrderedJson(nullptr);
     } else {
       const std::string prompt = !request.is_echoed     ? ""
                                  : asked.tokens.empty() ? asked.text
                                                         : tokenizer.decode(asked.tokens, false);
       one["text"] = prompt + choice.text;
-      one["logprobs"] =
-          asked.logprobs >= 0 ? text_logprobs(choice, prompt.size()) : OrderedJson(nullptr);
+      one["logprobs"] = has_logprobs
+                            ? serve::text_logprobs(tokenizer, choice.logprobs, prompt.size())
+                            : OrderedJson(nullptr);
     }
     one["finish_reason"] =
-        choice.last ? OrderedJson(finish_reason(*choice.last)) : OrderedJson(nullptr);
+        choice.last ? OrderedJson(serve::openai_finish_reason(*choice.last)) : OrderedJson(nullptr);
     if (request.has_token_ids) one["token_ids"] = choice.tokens;
     return one;
-  }
-
-  OrderedJson usage() const {
-    int64_t prompt = 0, cached = 0, made = 0;
-    for (size_t i = 0; i < choices.size(); ++i) {
-      if (!choices[i].last) continue;
-      const ServeCounts& counts = choices[i].last->counts;
-      made += counts.new_tokens;
-      if (i % static_cast<size_t>(request.choices) != 0) continue;  // a prompt counts once
-      prompt += counts.prompt_tokens;
-      cached += counts.cached_tokens;
-    }
-    return {{"prompt_tokens", prompt},
-            {"completion_tokens", made},
-            {"total_tokens", prompt + made},
-            {"prompt_tokens_details", {{"cached_tokens", cached}}}};
   }
 };
 
@@ -176,9 +106,16 @@ std::string OpenAiResponse::body() const {
                       {"created", impl.created},
                       {"model", impl.model},
                       {"choices", OrderedJson::array()}};
-  for (size_t i = 0; i < impl.choices.size(); ++i) body["choices"].push_back(impl.choice_json(i));
-  body["usage"] = impl.usage();
-  return dump(body);
+  serve::OpenAiUsage usage(impl.request.choices);
+  for (size_t i = 0; i < impl.choices.size(); ++i) {
+    body["choices"].push_back(impl.choice_json(i));
+    if (impl.choices[i].last) usage.add(i, impl.choices[i].last->counts);
+  }
+  body["usage"] = usage.json();
+  if (impl.choices.size() == 1 && impl.choices[0].last) {
+    body["timings"] = serve::openai_timings(impl.choices[0].last->counts);
+  }
+  return serve::dump_openai(body);
 }
 
 int openai_status(const Error& error) {
@@ -208,7 +145,7 @@ std::string openai_error_body(const Error& error) {
                      : status == 501 ? "not_supported_error"
                      : status == 503 ? "unavailable_error"
                                      : "server_error";
-  return dump(
+  return serve::dump_openai(
       {{"error", {{"message", message}, {"type", type}, {"param", param}, {"code", status}}}});
 }
 

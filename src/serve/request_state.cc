@@ -50,6 +50,7 @@ void RequestState::push(ServeEvent event) {
     events_.push_back(std::move(event));
   }
   changed_.notify_all();
+  if (request.on_event) request.on_event();
 }
 
 bool RequestState::is_reader_behind() const {

@@ -145,6 +145,14 @@ class ServerLoop {
   }
 
   const Model& model(std::string_view name) const { return find(name).model; }
+  std::vector<std::string> model_names() const {
+    std::vector<std::string> names;
+    for (const auto& each : models_) names.push_back(each->name);
+    for (const auto& each : models_) {
+      names.insert(names.end(), each->adapters.begin(), each->adapters.end());
+    }
+    return names;
+  }
   const ServerOptions& options() const { return models_.front()->scheduler.options(); }
 
   ServerTelemetry telemetry() const {
@@ -378,6 +386,7 @@ ServedRequest Server::submit(ServeRequest request) {
   return ServedRequest(loop_->submit(std::move(request)));
 }
 const Model& Server::model(std::string_view name) const { return loop_->model(name); }
+std::vector<std::string> Server::model_names() const { return loop_->model_names(); }
 const ServerOptions& Server::options() const { return loop_->options(); }
 ServerTelemetry Server::telemetry() const { return loop_->telemetry(); }
 void Server::clear_cache() { loop_->clear_cache(); }

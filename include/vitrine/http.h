@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `http`: a Server behind OpenAI's interface. A library of its own, libvitrine_http.so.
+//
+//     HttpServer http({.port = 8080, .keys = read_api_keys("keys.txt")});
+//     http.start();                                    // answers /health with 503 until then
+//     Server server(Model::open(path, options));
+//     http.serve(server);
+//     …
+//     http.stop();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "vitrine/serve.h"
+
+namespace vitrine {
+
+/// A key that lets a client in.
+struct ApiKey {
+  std::string key = {};      ///< the secret, as the client sends it
+  std::string tenant = {};   ///< whose requests come with it; empty: a name made of the key's hash
+  bool reads_audit = false;  ///< it reads accounts of all tenants, and does nothing else
+};
+
+/// Reads a file of keys, one a line: the key, or a tenant's name, a blank and the key; after the
+/// word "auditor" an auditor's key. Lines that begin with # and empty ones are left out. Throws
+/// kIo, and kBadFile for a line of more words, a key below 8 characters or one given twice.
+VITRINE_API std::vector<ApiKey> read_api_keys(const std::string& path);
+
+/// What one client may ask for.
+struct HttpLimits {
+  size_t header_bytes = 64 << 10;        ///< a request's line and headers
+  size_t body_bytes = size_t{32} << 20;  ///< a request's body
+  int connections = 4096;                ///< open at once
+  int answers = 16;                      ///< to one body: prompts times "n"
+  int64_t max_tokens = 0;      ///< of one answer; more is cut down to it. 0: what the context holds
+  double header_seconds = 30;  ///< until a request's headers are there, from their first byte
+  double body_seconds = 120;   ///< until its body is there
+  double idle_seconds = 75;    ///< between two requests of a connection
+  double stall_seconds = 30;   ///< a client that reads nothing for so long is cut off
+  double request_seconds = 0;  ///< an answer that is not whole by then is cancelled; 0: none is
+  double ping_seconds = 15;    ///< between two comments in a stream that says nothing
+};
+
+/// Where an HTTP server listens, whom it lets in and what it may say.
+struct HttpOptions {
+  std::string host = "127.0.0.1";  ///< the address that it listens on
+  uint16_t port = 8080;            ///< 0: one that is free
+  std::vector<ApiKey> keys = {};   ///< empty: whoever reaches it is let in
+  /// Names that clients may call this machine by, where there are no keys: others are refused, so
+  /// that no web page can reach it by a name of its own (DNS rebinding). Addresses, "localhost" and
+  /// `host` may always.
+  std::vector<std::string> hosts = {};
+  std::vector<std::string> cors_origins = {};  ///< web pages that may ask; "*": any
+  std::string tls_cert = {};                   ///< a certificate chain, PEM; empty: no TLS
+  std::string tls_key = {};                    ///< its key, PEM
+  std::string model_name = {};                 ///< what the first model is called; empty: "vitrine"
+  bool strict_model = false;  ///< a model that there is not is refused (404), not the first
+  bool has_metrics = false;   ///< GET /metrics
+  bool has_slots = false;     ///< GET /slots
+  HttpLimits limits = {};     ///< what one client may ask for
+};
+
+namespace http {
+class HttpLoop;
+}  // namespace http
+
+/// Answers HTTP requests for a Server. One thread reads and writes, two others read bodies and
+/// write prompts. A request whose client has gone ends within a step. Thread-safe.
+class VITRINE_API HttpServer {
+ public:
+  /// Throws kInvalidArgument for options out of range, kIo and kBadFile for what `tls_cert` and
+  /// `tls_key` name.
+  explicit HttpServer(HttpOptions options);
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+  /// Stops at once.
+  ~HttpServer();
+
+  /// Listens. All but the page answers 503 until serve() was called. Throws kUnavailable where the
+  /// address cannot be had.
+  void start();
+  /// The port that it listens on.
+  uint16_t port() const;
+  /// Answers from now on. `server` stays until stop() has returned (not owned).
+  void serve(Server& server);
+  /// Takes no more requests, waits for those under way until the deadline, cuts off the rest and
+  /// ends.
+  void stop(std::chrono::steady_clock::time_point deadline = {});
+
+ private:
+  std::unique_ptr<http::HttpLoop> loop_;
+};
+
+}  // namespace vitrine

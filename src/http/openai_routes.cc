@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenAI's chat completions and completions.
+#include <ctime>
+#include <utility>
+
+#include "http/answers.h"
+#include "http/route.h"
+#include "vitrine/openai.h"
+
+namespace vitrine::http {
+
+namespace {
+
+/// Frames a stream, or gathers a whole body.
+class OpenAiWriter : public AnswerWriter {
+ public:
+  OpenAiWriter(const OpenAiRequest& request, const Tokenizer& tokenizer, const std::string& model,
+               const std::string& id, int64_t created) {
+    if (request.is_streamed) {
+      stream_.emplace(request, tokenizer, model, id, created);
+    } else {
+      response_.emplace(request, tokenizer, model, id, created);
+    }
+  }
+
+  std::string add(size_t request, const ServeEvent& event) override {
+    if (response_) {
+      response_->add(request, event);
+      return "";
+    }
+    return frames(stream_->add(request, event));
+  }
+  std::string finish() override {
+    if (response_) return response_->body();
+    return frames(stream_->finish()) + sse_frame("[DONE]");
+  }
+  std::string fail(const Failure& failure) override { return sse_frame(openai_failure(failure)); }
+
+ private:
+  static std::string frames(const std::vector<std::string>& chunks) {
+    std::string all;
+    for (const std::string& chunk : chunks) all += sse_frame(chunk);
+    return all;
+  }
+
+  std::optional<OpenAiResponse> response_;
+  std::optional<OpenAiStream> stream_;
+};
+
+Reply answer(const House& house, const Request& request, OpenAiRoute route, const char* prefix) {
+  OpenAiRequest read = read_openai_request(route, request.body);
+  auto exchange = std::make_unique<Exchange>();
+  exchange->is_streamed = read.is_streamed;
+  exchange->requests = std::move(read.requests);
+  const std::string model = house.find_model(read.model);
+  admit_requests(house, request, model, exchange->requests);
+  read.requests = exchange->requests;
+  exchange->server = house.server;
+  exchange->writer = std::make_unique<OpenAiWriter>(read, house.server->model(model).tokenizer(),
+                                                    house.shown_model(read.model),
+                                                    prefix + random_id(), std::time(nullptr));
+  Reply reply;
+  reply.exchange = std::move(exchange);
+  return reply;
+}
+
+Reply chat(const House& house, const Request& request) {
+  return answer(house, request, OpenAiRoute::kChatCompletions, "chatcmpl-");
+}
+
+Reply complete(const House& house, const Request& request) {
+  return answer(house, request, OpenAiRoute::kCompletions, "cmpl-");
+}
+
+VITRINE_REGISTER_ROUTES({
+    {"POST", "/v1/chat/completions", Access::kKey, chat},
+    {"POST", "/chat/completions", Access::kKey, chat},
+    {"POST", "/v1/completions", Access::kKey, complete},
+});
+
+}  // namespace
+
+}  // namespace vitrine::http
