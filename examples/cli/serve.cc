@@ -1,127 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // vitrine serve: a model behind OpenAI's interface.
-#include <fmt/format.h>
+#include "serve.h"
 
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <optional>
-#include <thread>
-
-#include "common.h"
-#include "lora_options.h"
 #include "option_section.h"
-#include "vitrine/http.h"
 #include "vitrine/serve.h"
 
 namespace cli {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-struct ServeArguments {
-  std::string model, policy = "hrrn", drafter, key_file, alias;
-  std::vector<std::string> api_keys;
-  int streams = 16, context = 0;
-  double step_ms = 0, drain_seconds = 10;
-  bool no_cache = false, no_logprobs = false, quiet = false;
-  vitrine::HttpOptions http;
-  DeviceOptions device;
-};
-
-/// Raises a flag when a signal comes while the model is loaded; afterwards signals end the server,
-/// and steps go on until it has ended.
-class LoadingWatch {
- public:
-  LoadingWatch() : thread_([this](const std::stop_token& stop) { watch(stop); }) {}
-  const std::atomic<bool>& flag() const { return flag_; }
-
- private:
-  void watch(const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      if (interrupt_signal() != 0) flag_ = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-
-  std::atomic<bool>& flag_ = loading_flag();
-  static std::atomic<bool>& loading_flag() {
-    static std::atomic<bool> flag{false};
-    return flag;
-  }
-  std::jthread thread_;
-};
-
-vitrine::ModelOptions model_options(const ServeArguments& arguments,
-                                    const std::atomic<bool>& cancelled) {
-  vitrine::ModelOptions options;
-  options.engine = arguments.device.engine_options();
-  options.engine.cancelled = &cancelled;
-  const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-  options.engine.max_context =
-      context_limit(arguments.context, read_model_facts(checkpoint), arguments.model, 8192);
-  options.engine.audit_mode = vitrine::AuditMode::kNone;
-  options.engine.keep_logits = !arguments.no_logprobs;
-  prepare_for_serving(options, arguments.streams);
-  return options;
-}
-
-vitrine::ServerOptions server_options(const ServeArguments& arguments) {
-  vitrine::ServerOptions options;
-  options.policy = arguments.policy;
-  options.drafter = arguments.drafter;
-  options.max_running = arguments.streams;
-  options.step_seconds = arguments.step_ms / 1e3;
-  options.cache_prefixes = !arguments.no_cache;
-  options.max_unread_events = 512;  // what a client that does not read may hold here
-  return options;
-}
-
-vitrine::HttpOptions http_options(const ServeArguments& arguments) {
-  vitrine::HttpOptions options = arguments.http;
-  if (!arguments.key_file.empty()) {
-    options.keys = vitrine::read_api_keys(arguments.key_file);
-  }
-  for (const std::string& key : arguments.api_keys) options.keys.push_back({.key = key});
-  options.model_name = arguments.alias;
-  if (options.model_name.empty()) {
-    const std::filesystem::path path = std::filesystem::path(arguments.model).lexically_normal();
-    options.model_name = (path.has_filename() ? path : path.parent_path()).filename().string();
-  }
-  return options;
-}
-
-int run_serve(const ServeArguments& arguments) {
-  catch_interrupts();
-  vitrine::HttpServer http(http_options(arguments));
-  http.start();
-  const std::string host = arguments.http.host.find(':') == std::string::npos
-                               ? arguments.http.host
-                               : "[" + arguments.http.host + "]";
-  const std::string url = fmt::format(
-      "{}://{}:{}", arguments.http.tls_cert.empty() ? "http" : "https", host, http.port());
-  if (!arguments.quiet) write_note(fmt::format("{}: loading {}", url, arguments.model));
-  std::optional<LoadingWatch> loading(std::in_place);
-  vitrine::Server server(
-      vitrine::Model::open(arguments.model, model_options(arguments, loading->flag())),
-      server_options(arguments));
-  loading.reset();
-  http.serve(server);
-  if (!arguments.quiet) write_note(url + "/v1 answers; Ctrl-C ends it");
-  while (interrupt_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  http.stop(Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                               std::chrono::duration<double>(arguments.drain_seconds)));
-  if (!arguments.quiet) {
-    const vitrine::ServerTelemetry told = server.telemetry();
-    write_note(
-        fmt::format("ended by a signal: {} requests finished, {} failed, {} cancelled; {} "
-                    "tokens",
-                    told.finished, told.failed, told.cancelled, told.new_tokens));
-  }
-  return 0;
-}
 
 void add_limits(CLI::App& serve, vitrine::HttpLimits& limits) {
   const OptionSection section(serve, "Limits of one client");

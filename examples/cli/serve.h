@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `vitrine serve` was asked for, and what runs it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common.h"
+#include "vitrine/http.h"
+
+namespace cli {
+
+/// The command's options.
+struct ServeArguments {
+  std::string model, policy = "hrrn", drafter, key_file, alias;
+  std::vector<std::string> api_keys;
+  int streams = 16, context = 0;
+  double step_ms = 0, drain_seconds = 10;
+  bool no_cache = false, no_logprobs = false, quiet = false;
+  vitrine::HttpOptions http;
+  DeviceOptions device;
+};
+
+/// Serves until a signal comes; returns the exit code. A build without libvitrine_http.so has one
+/// that throws kUnavailable.
+int run_serve(const ServeArguments& arguments);
+
+}  // namespace cli
