@@ -30,33 +30,17 @@ std::pair<std::string, std::vector<std::string>> split_recipient(const std::stri
   return {argument.substr(0, colon), CLI::detail::split(argument.substr(colon + 1), ',')};
 }
 
-VtrRecipient parse_recipient(const std::string& argument) {
-  const auto [path, groups] = split_recipient(argument);
-  return {vitrine::load_public_key(path), groups};
-}
-
-/// What would tell the prompt is left out where it stands. Routes, norms and probabilities are
-/// among it: whoever has the model finds each token by them.
-void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions) {
-  const auto before = [](int64_t end) {
-    return [end](uint64_t, int64_t position) { return position < end; };
-  };
-  redactions.push_back(
-      {{"tokens", "text", "digests", "hidden_states", "routing", "norms", "router_probs"},
-       before(prompt_tokens)});
-  // The last token of the prompt predicts the first of the answer.
-  redactions.push_back({{"prediction", "attribution", "federation", "sampler", "constraint"},
-                        before(prompt_tokens - 1)});
-  // Guesses repeat what stands in the prompt, wherever they stand themselves.
-  redactions.push_back({.groups = {"drafts"}});
-}
-
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 }  // namespace
+
+VtrRecipient parse_recipient(const std::string& argument) {
+  const auto [path, groups] = split_recipient(argument);
+  return {vitrine::load_public_key(path), groups};
+}
 
 void Log::finish(const std::string& reason) {
   if (json) return json->finish(reason);
@@ -315,7 +299,9 @@ std::unique_ptr<Log> LogOptions::open(
   VtrRedaction columns;
   for (const std::string& name : redact) {
     if (name == "prompt") {
-      redact_prompt(prompt_tokens, options.redact);
+      for (VtrRedaction& each : vitrine::redact_prompt(prompt_tokens)) {
+        options.redact.push_back(std::move(each));
+      }
       if (prompt_tokens <= kMaxGuessed) {
         write_note(fmt::format(
             "--redact prompt: a prompt of {} token{} is found by trying all, since the answer's "

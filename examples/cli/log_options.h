@@ -27,6 +27,9 @@ struct Log {
   std::optional<vitrine::SealKey> key;
 };
 
+/// Reads "auditor.pub" or "auditor.pub:routing,norms": the key's file, and the columns.
+vitrine::VtrRecipient parse_recipient(const std::string& argument);
+
 /// Whether one of the columns tells what was written.
 bool tells_of_text(const std::vector<std::string>& columns);
 

@@ -57,6 +57,38 @@ void add_network(CLI::App& serve, ServeArguments& arguments) {
   serve.add_flag("--slots", http.has_slots, "answer GET /slots");
 }
 
+void add_audit(CLI::App& serve, ServeArguments& arguments) {
+  const OptionSection section(serve, "Accounts");
+  serve.add_option("--audit-dir", arguments.audit_dir,
+                   "folder for a sealed log of each request, named by a random id that the reply's "
+                   "header x-vitrine-audit-id tells");
+  serve
+      .add_option("--audit-mode", arguments.audit_mode,
+                  "none: nothing is recorded; deferred: for logs, and for replies that tell of it")
+      ->check(CLI::IsMember({"none", "deferred"}))
+      ->capture_default_str();
+  serve.add_option("--seal", arguments.seal, "Ed25519 secret key that signs the logs");
+  serve.add_option("--encrypt-for", arguments.encrypt_for,
+                   "encrypt the logs for this public key, or only some columns of them "
+                   "(KEYFILE.pub:COLUMNS); may be given again");
+  serve
+      .add_option("--redact", arguments.redact,
+                  "never write these, with commas: prompt, or whole columns of the logs")
+      ->delimiter(',');
+  serve.add_flag("--durable", arguments.durable, "sync each page of a log to the disk");
+  serve
+      .add_option("--audit-when-behind", arguments.when_behind,
+                  "a log that falls behind: wait, drop (and count what is lost) or spill")
+      ->check(CLI::IsMember({"wait", "drop", "spill"}))
+      ->capture_default_str();
+  serve
+      .add_option("--audit-on-error", arguments.on_error,
+                  "a log that cannot be written: fail (its request), or degrade (count what is "
+                  "lost)")
+      ->check(CLI::IsMember({"fail", "degrade"}))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, Command& command) {
@@ -95,6 +127,7 @@ void add_serve(CLI::App& app, Command& command) {
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   serve->add_flag("-q,--quiet", arguments->quiet, "nothing on standard error");
+  add_audit(*serve, *arguments);
   add_network(*serve, *arguments);
   add_limits(*serve, arguments->http.limits);
   arguments->device.add_to(*serve);

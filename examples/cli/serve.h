@@ -17,6 +17,10 @@ struct ServeArguments {
   int streams = 16, context = 0;
   double step_ms = 0, drain_seconds = 10;
   bool no_cache = false, no_logprobs = false, quiet = false;
+  // The logs.
+  std::string audit_dir, seal, audit_mode = "deferred", when_behind = "wait", on_error = "fail";
+  std::vector<std::string> encrypt_for, redact;
+  bool durable = false;
   vitrine::HttpOptions http;
   DeviceOptions device;
 };

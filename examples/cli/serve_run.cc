@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+#include "log_options.h"
+#include "sampling_options.h"
 #include "serve.h"
 #include "vitrine/serve.h"
 
@@ -47,7 +49,8 @@ vitrine::ModelOptions model_options(const ServeArguments& arguments,
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   options.engine.max_context =
       context_limit(arguments.context, read_model_facts(checkpoint), arguments.model, 8192);
-  options.engine.audit_mode = vitrine::AuditMode::kNone;
+  options.engine.audit_mode =
+      arguments.audit_mode == "none" ? vitrine::AuditMode::kNone : vitrine::AuditMode::kDeferred;
   options.engine.keep_logits = !arguments.no_logprobs;
   prepare_for_serving(options, arguments.streams);
   return options;
@@ -78,6 +81,46 @@ vitrine::HttpOptions http_options(const ServeArguments& arguments) {
   return options;
 }
 
+vitrine::HttpAudit audit_options(const ServeArguments& arguments,
+                                 const vitrine::ModelSummary& model) {
+  vitrine::HttpAudit audit;
+  audit.folder = arguments.audit_dir;
+  audit.drafter = arguments.drafter;
+  if (audit.folder.empty()) return audit;
+  if (arguments.audit_mode == "none") {
+    refuse("--audit-dir needs records; expected --audit-mode deferred");
+  }
+  std::error_code error;
+  if (!std::filesystem::is_directory(audit.folder, error)) {
+    refuse(fmt::format("--audit-dir {}: is no folder; make it first", audit.folder));
+  }
+  const SamplingOptions sampling;
+  audit.header =
+      log_header(arguments.model, sampling, arguments.device, model, open_model(arguments.model));
+  if (!arguments.seal.empty()) {
+    audit.log.seal = vitrine::SealKey::load_or_create(arguments.seal);
+  }
+  for (const std::string& argument : arguments.encrypt_for) {
+    audit.log.recipients.push_back(parse_recipient(argument));
+  }
+  vitrine::VtrRedaction columns;
+  for (const std::string& name : arguments.redact) {
+    if (name == "prompt") {
+      audit.redacts_prompt = true;
+    } else {
+      columns.groups.push_back(name);
+    }
+  }
+  if (!columns.groups.empty()) audit.log.redact.push_back(columns);
+  using Log = vitrine::VtrOptions;
+  audit.log.durable = arguments.durable;
+  audit.log.when_behind = arguments.when_behind == "drop"    ? Log::WhenBehind::kDrop
+                          : arguments.when_behind == "spill" ? Log::WhenBehind::kSpill
+                                                             : Log::WhenBehind::kWait;
+  if (arguments.on_error == "degrade") audit.log.on_error = Log::OnError::kDegrade;
+  return audit;
+}
+
 }  // namespace
 
 int run_serve(const ServeArguments& arguments) {
@@ -95,7 +138,7 @@ int run_serve(const ServeArguments& arguments) {
       vitrine::Model::open(arguments.model, model_options(arguments, loading->flag())),
       server_options(arguments));
   loading.reset();
-  http.serve(server);
+  http.serve(server, audit_options(arguments, server.model().summary()));
   if (!arguments.quiet) write_note(url + "/v1 answers; Ctrl-C ends it");
   while (interrupt_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   http.stop(Clock::now() + std::chrono::duration_cast<Clock::duration>(

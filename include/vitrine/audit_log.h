@@ -173,6 +173,11 @@ struct VtrRedaction {
   std::function<bool(uint64_t, int64_t)> rows = {};
 };
 
+/// Returns what keeps a prompt of so many tokens out of a log: its tokens, and all that tells them.
+/// Routes, norms and probabilities are among it, since whoever has the model finds each token by
+/// them, and so are guesses, which repeat what stands in the prompt.
+VITRINE_API std::vector<VtrRedaction> redact_prompt(int64_t prompt_tokens);
+
 /// The head of a log.
 struct VtrHeader {
   uint32_t format_version = 8;              ///< of the file; 6 and 7 are read, too

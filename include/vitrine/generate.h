@@ -59,6 +59,10 @@ struct GenerateOptions {
   /// GenerateResult::logprobs is filled, with so many alternatives a token; -1: it is not. Needs
   /// EngineOptions::keep_logits.
   int logprobs = -1;
+  /// GenerateResult::prompt_logprobs is filled, with so many alternatives a token; -1: it is not.
+  /// Needs EngineOptions::keep_logits; a step brings as many tokens of the prompt then as it may
+  /// have rows.
+  int prompt_scores = -1;
   uint32_t branch = 0;  ///< SampleContext::branch: candidates of one prompt draw different numbers
   /// Which tokens may come (not owned): it stands at the start of an answer and follows what is
   /// generated. An answer that ends, by the limit too, is whole: near the limit only tokens are
@@ -115,6 +119,7 @@ struct TokenLogprobs {
   int32_t token = 0;                             ///< its id
   double logprob = 0;                            ///< nats
   std::vector<std::pair<int32_t, double>> best;  ///< id, nats: the most probable, ties by lower id
+  int32_t rank = 0;  ///< 1: it is the most probable one; counts tokens with a larger logit
 };
 
 /// A generated token, as it is made.
@@ -128,6 +133,8 @@ struct TokenEvent {
   /// this token, or fewer where a constraint forces tokens before their logits are computed. Valid
   /// in the callback.
   std::span<const TokenLogprobs> logprobs = {};
+  /// GenerateResult::prompt_logprobs. Valid in the callback.
+  std::span<const TokenLogprobs> prompt_logprobs = {};
 };
 
 /// What a constraint did in one run.
@@ -165,8 +172,10 @@ struct GenerateResult {
   double prefill_seconds = 0;           ///< time that the prompt took
   double decode_seconds = 0;            ///< time that the generated tokens took
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
-  std::vector<ContextShift> shifts;     ///< in order
-  SpeculationCounts speculation;        ///< all 0 where nobody guessed
+  /// [prompt_tokens - 1] each of the prompt's tokens but the first, where they were asked for.
+  std::vector<TokenLogprobs> prompt_logprobs;
+  std::vector<ContextShift> shifts;  ///< in order
+  SpeculationCounts speculation;     ///< all 0 where nobody guessed
 };
 
 /// One answer that is being made, step by step: it says what it wants of the next step and takes

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "vitrine/audit_log.h"
 #include "vitrine/serve.h"
 
 namespace vitrine {
@@ -65,6 +66,16 @@ struct HttpOptions {
   HttpLimits limits = {};     ///< what one client may ask for
 };
 
+/// Where accounts of requests go, a sealed log each, under a random id that the reply's header
+/// `x-vitrine-audit-id` names. `GET /v1/audit/ID` has it for whoever asked, and for auditors.
+struct HttpAudit {
+  std::string folder = {};  ///< empty: there are no logs
+  LogHeader header = {};    ///< the model's facts; sampler and constraint are each request's own
+  VtrOptions log = {};      ///< key, recipients and what is left out
+  bool redacts_prompt = false;  ///< what would tell the prompt is left out (redact_prompt)
+  std::string drafter = {};     ///< ServerOptions::drafter
+};
+
 namespace http {
 class HttpLoop;
 }  // namespace http
@@ -86,8 +97,9 @@ class VITRINE_API HttpServer {
   void start();
   /// The port that it listens on.
   uint16_t port() const;
-  /// Answers from now on. `server` stays until stop() has returned (not owned).
-  void serve(Server& server);
+  /// Answers from now on. `server` stays until stop() has returned (not owned). Accounts need an
+  /// engine that records (EngineOptions::audit_mode).
+  void serve(Server& server, HttpAudit audit = {});
   /// Takes no more requests, waits for those under way until the deadline, cuts off the rest and
   /// ends.
   void stop(std::chrono::steady_clock::time_point deadline = {});

@@ -21,9 +21,15 @@ struct OpenAiRequest {
   std::string model;                                  ///< as the body names it; may be empty
   bool is_streamed = false;                           ///< "stream"
   bool has_usage = false;                             ///< "stream_options.include_usage"
-  bool is_echoed = false;      ///< "echo": the prompt's text stands before the answer
-  bool has_token_ids = false;  ///< "return_token_ids"
-  int choices = 1;             ///< "n", of each prompt
+  bool is_echoed = false;            ///< "echo": the prompt's text stands before the answer
+  bool has_token_ids = false;        ///< "return_token_ids"
+  bool has_prompt_logprobs = false;  ///< "prompt_logprobs" of vLLM, of ServeRequest's number
+  /// "return_routed_experts" of SGLang: which experts each token went through is told.
+  bool has_routed_experts = false;
+  bool has_account =
+      false;              ///< "account": each token's surprise, alternatives and experts are told
+  bool has_seed = false;  ///< "seed": otherwise all answers draw the same numbers
+  int choices = 1;        ///< "n", of each prompt
   /// [prompts * choices], the choices of a prompt side by side.
   std::vector<ServeRequest> requests;
 };
@@ -51,6 +57,8 @@ class VITRINE_API OpenAiResponse {
 
   /// Takes the next event of the request of that index.
   void add(size_t request, const ServeEvent& event);
+  /// Adds fields, a JSON object, to the choice that the request of that index makes.
+  void attach(size_t request, std::string_view fields);
   /// The first error among the answers; null: there is none.
   const Error* error() const;
   /// Returns the response's body, one line of JSON; once every request has ended.
@@ -73,6 +81,9 @@ class VITRINE_API OpenAiStream {
   /// Returns the chunks, a line of JSON each, that the next event of the request of that index
   /// makes; none or several. An event that tells an error is not for it.
   std::vector<std::string> add(size_t request, const ServeEvent& event);
+  /// Adds fields, a JSON object, to the next chunk of the request of that index; lists that are
+  /// there already get longer.
+  void attach(size_t request, std::string_view fields);
   /// Returns what stands behind all answers: what they took, where the body asked for it.
   std::vector<std::string> finish();
 

@@ -31,6 +31,8 @@ struct ServeConstraint {
   std::function<std::unique_ptr<Constraint>(const TokenTable&)> make = {};
 };
 
+struct ServeEvent;
+
 /// One request. It has messages, a text or tokens, and exactly one of these.
 struct ServeRequest {
   std::vector<ChatMessage> messages = {};  ///< a conversation, which the chat template writes
@@ -47,6 +49,11 @@ struct ServeRequest {
   /// Each token is told with its log-probability and those of so many others; -1: without. Needs
   /// EngineOptions::keep_logits.
   int logprobs = -1;
+  /// The prompt's tokens are told with their log-probabilities and those of so many others, in an
+  /// event of their own; -1: without. The prompt is computed, whatever the cache has. Needs
+  /// EngineOptions::keep_logits.
+  int prompt_logprobs = -1;
+  bool tells_prompt = false;        ///< the prompt's ids are told, in that event
   ServeConstraint constraint = {};  ///< what the answer is held to
   int priority = 0;                 ///< by the policy "priority" the lowest goes first
   /// Names whose request this is: for fair shares, and to keep prefixes of tenants apart.
@@ -64,6 +71,9 @@ struct ServeRequest {
   /// Called when a further event can be read, on a thread of the server's: it returns soon, throws
   /// nothing and calls nothing of the request. For hosts that wait for many requests at once.
   std::function<void()> on_event = {};
+  /// Called with the last event, once nothing of the server uses `audit` any more, under the same
+  /// rules.
+  std::function<void(const ServeEvent&)> on_end = {};
 };
 
 /// Where a prompt stopped to be the one that another request of its tenant had computed, though it
@@ -104,7 +114,8 @@ struct ServeEvent {
   enum class Kind : uint8_t {
     kToken,    ///< a token, and the text that became certain with it
     kRestart,  ///< the answer begins anew (GenerateOptions' retries): all before is void
-    kFinish,   ///< the answer's end, the last event
+    kPrompt,  ///< the prompt was computed: of ServeRequest::prompt_logprobs, before the first token
+    kFinish,  ///< the answer's end, the last event
   };
   Kind kind = Kind::kToken;                    ///< what it is
   int32_t token = -1;                          ///< its id
@@ -112,10 +123,13 @@ struct ServeEvent {
   std::string text = {};                       ///< that became certain; of kFinish, the rest
   std::vector<ChatDelta> deltas = {};          ///< the same by its parts, of a conversation
   std::optional<TokenLogprobs> logprobs = {};  ///< the token's, where they were asked for
-  StopReason reason = StopReason::kLength;     ///< of kFinish
-  bool is_stop_string = false;                 ///< of kFinish: a text of ServeRequest::stop did it
-  std::optional<Error> error = {};             ///< of kFinish: why it failed
-  ServeCounts counts = {};                     ///< of kFinish
+  std::vector<int32_t> prompt = {};            ///< of kPrompt: its ids
+  /// [prompt - 1] of kPrompt: each token but the first.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
+  StopReason reason = StopReason::kLength;  ///< of kFinish
+  bool is_stop_string = false;              ///< of kFinish: a text of ServeRequest::stop did it
+  std::optional<Error> error = {};          ///< of kFinish: why it failed
+  ServeCounts counts = {};                  ///< of kFinish
   std::optional<PromptBreak> prompt_break = {};  ///< of kFinish, where there was one
   /// [prompt tokens] of kFinish, where ServerOptions::stable_roots moved lines: the ids that the
   /// prompt was computed with.
@@ -318,6 +332,9 @@ class VITRINE_API Server {
   std::vector<std::string> model_names() const;
   /// The options, with what stands for defaults.
   const ServerOptions& options() const;
+  /// Returns the ids that a request's prompt is computed with. Throws kInvalidArgument as submit()
+  /// does, and what its last event would tell of the prompt.
+  std::vector<int32_t> encode(const ServeRequest& request) const;
   /// What it has done so far.
   ServerTelemetry telemetry() const;
   /// Gives up all prefixes that no answer uses.

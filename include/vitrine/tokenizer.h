@@ -39,6 +39,17 @@ class VITRINE_API Tokenizer {
   /// and kCancelled soon after any thread has raised `cancelled` (not owned; null: none).
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true,
                               const std::atomic<bool>* cancelled = nullptr) const;
+  /// Does the same with a text in which some spellings of special tokens are to stay text: whoever
+  /// made it put kTextGuard within each of these, as guard_special_tokens() does. The guards go
+  /// once special tokens were looked for, so the rest is read as if they had never been there.
+  std::vector<int32_t> encode_guarded(std::string_view text, bool add_special_tokens = true) const;
+  /// Returns the text with kTextGuard within each spelling of a special token, and without those
+  /// that it had.
+  std::string guard_special_tokens(std::string_view text) const;
+  /// Returns the text without its guards.
+  static std::string without_guards(std::string_view text);
+  /// A character that stands for nothing: U+FDD0, which Unicode keeps for such uses.
+  static constexpr std::string_view kTextGuard = "\xEF\xB7\x90";
   /// Turns ids into text, as PyPI's `tokenizers` decodes them. Throws kInvalidArgument for an id
   /// out of range.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
@@ -57,6 +68,8 @@ class VITRINE_API Tokenizer {
 
  private:
   explicit Tokenizer(std::shared_ptr<const Impl> impl);
+  std::vector<int32_t> encode_parts(std::string_view text, bool add_special_tokens, bool is_guarded,
+                                    const std::atomic<bool>* cancelled) const;
   std::shared_ptr<const Impl> impl_;
   friend class StreamDecoder;
 };

@@ -110,4 +110,20 @@ void redact_vtr(const std::string& path, const std::string& target, const VtrRed
   if (overwrite) audit::remove_manifest(target);
 }
 
+std::vector<VtrRedaction> redact_prompt(int64_t prompt_tokens) {
+  const auto before = [](int64_t end) {
+    return [end](uint64_t, int64_t position) { return position < end; };
+  };
+  std::vector<VtrRedaction> redactions;
+  redactions.push_back(
+      {{"tokens", "text", "digests", "hidden_states", "routing", "norms", "router_probs"},
+       before(prompt_tokens)});
+  // The last token of the prompt predicts the first of the answer.
+  redactions.push_back({{"prediction", "attribution", "federation", "sampler", "constraint"},
+                        before(prompt_tokens - 1)});
+  // Guesses repeat what stands in the prompt, wherever they stand themselves.
+  redactions.push_back({.groups = {"drafts"}, .rows = {}});
+  return redactions;
+}
+
 }  // namespace vitrine

@@ -5,13 +5,23 @@
 #include <string>
 #include <vector>
 
+#include "http/account.h"
 #include "http/route.h"
 
 namespace vitrine::http {
 
+/// What a body says of its requests beside what ServeRequest has.
+struct AdmitOptions {
+  bool has_seed = true;           ///< otherwise one is drawn
+  bool collects_records = false;  ///< the reply tells of records
+};
+
 /// Makes requests that a body asked for those of the client: its tenant, the model, and what limits
-/// allow. Throws HttpError (400) for more answers than HttpLimits::answers.
-void admit_requests(const House& house, const Request& request, const std::string& model,
-                    std::vector<ServeRequest>& requests);
+/// allow. Returns their accounts, for Exchange::accounts. Throws HttpError: 400 for more answers
+/// than HttpLimits::answers, 501 for records where the engine makes none.
+std::vector<std::shared_ptr<Account>> admit_requests(const House& house, const Request& request,
+                                                     const std::string& model,
+                                                     std::vector<ServeRequest>& requests,
+                                                     const AdmitOptions& options = {});
 
 }  // namespace vitrine::http

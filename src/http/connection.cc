@@ -255,7 +255,8 @@ asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& rou
       shared_.workers,
       [&]() -> asio::awaitable<void> {
         try {
-          const House house{shared_.options, shared_.server, shared_.created, &shared_.counts};
+          const House house{shared_.options, shared_.server, shared_.created,
+                            &shared_.counts, &shared_.audit, shared_.closer};
           reply = route.handle(house, request);
         } catch (...) {
           reply = failed_reply(current_failure(), route.failure);
@@ -280,6 +281,11 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
   } catch (...) {
     failure = current_failure();
   }
+  std::string accounts;
+  for (const std::shared_ptr<Account>& each : exchange->accounts) {
+    if (!each->id().empty()) accounts += (accounts.empty() ? "" : ", ") + each->id();
+  }
+  if (!accounts.empty()) reply.headers.emplace_back("x-vitrine-audit-id", accounts);
   const HttpLimits& limits = shared_.options.limits;
   const Clock::time_point begin = Clock::now();
   Clock::time_point last_written = begin;

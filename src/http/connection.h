@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "http/account.h"
 #include "http/bell.h"
 #include "http/counts.h"
 #include "http/gate.h"
@@ -28,6 +29,8 @@ struct Shared {
   asio::io_context& io;
   asio::thread_pool workers{2};
   HttpCounts counts;
+  HttpAudit audit;  // set before `server` is
+  const std::shared_ptr<AccountCloser> closer = std::make_shared<AccountCloser>();
   std::atomic<Server*> server = nullptr;
   std::atomic<bool> is_ending = false;  ///< no further request is taken
 };

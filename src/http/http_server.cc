@@ -82,7 +82,10 @@ class HttpLoop {
   }
 
   uint16_t port() const { return port_; }
-  void serve(Server& server) { shared_.server = &server; }
+  void serve(Server& server, HttpAudit audit) {
+    shared_.audit = std::move(audit);
+    shared_.server = &server;
+  }
 
   void stop(std::chrono::steady_clock::time_point deadline) {
     if (!thread_.joinable()) return;
@@ -171,7 +174,7 @@ HttpServer::HttpServer(HttpOptions options)
 HttpServer::~HttpServer() = default;
 void HttpServer::start() { loop_->start(); }
 uint16_t HttpServer::port() const { return loop_->port(); }
-void HttpServer::serve(Server& server) { loop_->serve(server); }
+void HttpServer::serve(Server& server, HttpAudit audit) { loop_->serve(server, std::move(audit)); }
 void HttpServer::stop(std::chrono::steady_clock::time_point deadline) { loop_->stop(deadline); }
 
 }  // namespace vitrine

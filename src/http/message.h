@@ -77,13 +77,15 @@ class AnswerWriter {
   virtual std::string fail(const Failure& failure) = 0;
 };
 
+class Account;
+
 /// Requests that a reply waits for.
 struct Exchange {
   Server* server = nullptr;
   std::vector<ServeRequest> requests;
   bool is_streamed = false;
   std::unique_ptr<AnswerWriter> writer;
-  std::shared_ptr<void> keeps;  ///< stays until the last request has ended
+  std::vector<std::shared_ptr<Account>> accounts;  ///< of the requests, in their order
 };
 
 struct Reply {

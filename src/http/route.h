@@ -12,6 +12,7 @@
 namespace vitrine::http {
 
 struct HttpCounts;
+class AccountCloser;
 
 /// What routes know of the server.
 struct House {
@@ -19,6 +20,8 @@ struct House {
   Server* server = nullptr;  ///< null while the model is being loaded
   int64_t created = 0;       ///< seconds since 1970
   HttpCounts* counts = nullptr;
+  const HttpAudit* audit = nullptr;
+  std::shared_ptr<AccountCloser> closer = {};
 
   /// What requests may call models by: the first one's name first.
   std::vector<std::string> model_names() const;

@@ -2,6 +2,7 @@
 #include "serve/openai_parts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace vitrine::serve {
 
@@ -11,6 +12,23 @@ constexpr double kLeastLogprob = -9999;  // stands for minus infinity, which JSO
 
 std::string token_text(const Tokenizer& tokenizer, int32_t token) {
   return token >= 0 && token < tokenizer.vocab_size() ? tokenizer.token_bytes(token) : "";
+}
+
+// The text of a token as a key: one that is no whole UTF-8 by its bytes, as OpenAI writes them.
+std::string unique_text(const Tokenizer& tokenizer, int32_t token) {
+  std::string text = token_text(tokenizer, token);
+  try {
+    [[maybe_unused]] const std::string checked = nlohmann::json(text).dump();
+    return text;
+  } catch (const nlohmann::json::type_error&) {  // no UTF-8
+  }
+  std::string written = "bytes:";
+  constexpr const char* kDigits = "0123456789abcdef";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    written += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return written;
 }
 
 double finite(double logprob) { return std::max(logprob, kLeastLogprob); }
@@ -57,26 +75,53 @@ OrderedJson chat_logprobs(const Tokenizer& tokenizer, std::span<const TokenLogpr
   return {{"content", content}, {"refusal", nullptr}};
 }
 
-OrderedJson text_logprobs(const Tokenizer& tokenizer, std::span<const TokenLogprobs> tokens,
-                          size_t offset) {
-  OrderedJson texts = OrderedJson::array(), values = OrderedJson::array(),
-              best = OrderedJson::array(), offsets = OrderedJson::array();
-  for (const TokenLogprobs& one : tokens) {
-    const std::string text = token_text(tokenizer, one.token);
-    texts.push_back(text);
-    values.push_back(finite(one.logprob));
-    OrderedJson of = OrderedJson::object();
-    for (const auto& [token, logprob] : one.best) {
-      of[token_text(tokenizer, token)] = finite(logprob);
-    }
-    best.push_back(of);
-    offsets.push_back(offset);
-    offset += text.size();
+void TextLogprobs::add_prompt(const ServeEvent& prompt) {
+  if (!prompt.prompt.empty()) add(prompt.prompt.front(), nullptr, nullptr);
+  for (const TokenLogprobs& one : prompt.prompt_logprobs) add(one);
+}
+
+void TextLogprobs::add(const TokenLogprobs& token) {
+  OrderedJson best = OrderedJson::object();
+  for (const auto& [id, logprob] : token.best) {
+    best[unique_text(tokenizer_, id)] = finite(logprob);
   }
-  return {{"tokens", texts},
-          {"token_logprobs", values},
-          {"top_logprobs", best},
-          {"text_offset", offsets}};
+  add(token.token, finite(token.logprob), std::move(best));
+}
+
+void TextLogprobs::add(int32_t token, OrderedJson logprob, OrderedJson best) {
+  tokens_.push_back(unique_text(tokenizer_, token));
+  values_.push_back(std::move(logprob));
+  best_.push_back(std::move(best));
+  offsets_.push_back(offset_);
+  offset_ += token_text(tokenizer_, token).size();
+}
+
+OrderedJson TextLogprobs::take() {
+  OrderedJson lists = {{"tokens", std::exchange(tokens_, OrderedJson::array())},
+                       {"token_logprobs", std::exchange(values_, OrderedJson::array())},
+                       {"top_logprobs", std::exchange(best_, OrderedJson::array())},
+                       {"text_offset", std::exchange(offsets_, OrderedJson::array())}};
+  return lists;
+}
+
+OrderedJson prompt_logprobs_json(const Tokenizer& tokenizer, const ServeEvent& prompt) {
+  OrderedJson list = OrderedJson::array();
+  if (!prompt.prompt.empty()) list.push_back(nullptr);
+  for (const TokenLogprobs& one : prompt.prompt_logprobs) {
+    OrderedJson entry = OrderedJson::object();
+    const auto add = [&](int32_t token, double logprob, int64_t rank) {
+      entry[std::to_string(token)] = {{"logprob", finite(logprob)},
+                                      {"rank", rank},
+                                      {"decoded_token", token_text(tokenizer, token)}};
+    };
+    add(one.token, one.logprob, one.rank);
+    for (size_t i = 0; i < one.best.size(); ++i) {
+      if (one.best[i].first == one.token) continue;
+      add(one.best[i].first, one.best[i].second, static_cast<int64_t>(i) + 1);
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
 }
 
 void OpenAiUsage::add(size_t request, const ServeCounts& counts) {

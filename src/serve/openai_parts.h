@@ -25,10 +25,27 @@ std::string openai_call_id(const std::string& own, const std::string& response, 
 
 /// Log-probabilities as chat completions have them.
 OrderedJson chat_logprobs(const Tokenizer& tokenizer, std::span<const TokenLogprobs> tokens);
-/// Writes them as completions have them; `offset` is where the first token stands in the text, in
-/// bytes.
-OrderedJson text_logprobs(const Tokenizer& tokenizer, std::span<const TokenLogprobs> tokens,
-                          size_t offset);
+/// The four lists that completions have of tokens with their log-probabilities.
+class TextLogprobs {
+ public:
+  explicit TextLogprobs(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// Adds a prompt's tokens, of which the first has no log-probability.
+  void add_prompt(const ServeEvent& prompt);
+  void add(const TokenLogprobs& token);
+  /// Returns the lists so far, and begins new ones behind them.
+  OrderedJson take();
+
+ private:
+  void add(int32_t token, OrderedJson logprob, OrderedJson best);
+
+  const Tokenizer& tokenizer_;
+  OrderedJson tokens_ = OrderedJson::array(), values_ = OrderedJson::array(),
+              best_ = OrderedJson::array(), offsets_ = OrderedJson::array();
+  size_t offset_ = 0;  // in the text, in bytes
+};
+
+/// vLLM's form of a prompt's log-probabilities: a list with null for the first token.
+OrderedJson prompt_logprobs_json(const Tokenizer& tokenizer, const ServeEvent& prompt);
 
 /// Adds up what the prompts and answers of a body took.
 class OpenAiUsage {

@@ -253,6 +253,19 @@ void read_logprobs(OpenAiRoute route, const Fields& fields, ServeRequest& reques
   if (asks) request.logprobs = best;
 }
 
+// What is echoed has the log-probabilities of what is generated.
+void read_prompt_logprobs(const Fields& fields, OpenAiRequest& read, ServeRequest& request) {
+  if (read.is_echoed) request.prompt_logprobs = request.logprobs;
+  if (!fields.has("prompt_logprobs")) return;
+  int best = 0;
+  fields.read("prompt_logprobs", best, 0, kMostLogprobs);
+  if (read.is_streamed) {
+    refuse_field("prompt_logprobs", best, "none beside 'stream': true");
+  }
+  read.has_prompt_logprobs = true;
+  request.prompt_logprobs = std::max(request.prompt_logprobs, best);
+}
+
 // ---- Prompts
 // -------------------------------------------------------------------------------------
 
@@ -284,6 +297,11 @@ std::vector<ServeRequest> read_prompts(OpenAiRoute route, const Fields& fields, 
     read_tools(fields, request);
     if (const json* variables = fields.find("chat_template_kwargs")) {
       if (!variables->is_object()) refuse_field("chat_template_kwargs", *variables, "an object");
+      for (const char* taken : {"messages", "tools", "tokenize", "chat_template"}) {
+        if (!variables->contains(taken)) continue;
+        refuse_field("chat_template_kwargs." + std::string(taken), (*variables)[taken],
+                     "variables of the template's own");
+      }
       request.chat.variables_json = variables->dump();
     }
     return {request};
@@ -326,8 +344,11 @@ OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body) {
     }
     Fields(*options).read("include_usage", read.has_usage);
   }
-  fields.read("echo", read.is_echoed);
+  if (route == OpenAiRoute::kCompletions) fields.read("echo", read.is_echoed);
   fields.read("return_token_ids", read.has_token_ids);
+  fields.read("return_routed_experts", read.has_routed_experts);
+  fields.read("account", read.has_account);
+  read.has_seed = fields.has("seed");
   fields.read("n", read.choices, 1, kMostChoices);
   // OpenAI gives a completion 16 tokens and a chat as many as there are.
   constexpr int kCompletion = 16, kChat = 1 << 20;
@@ -342,9 +363,8 @@ OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body) {
     request.max_new_tokens = limit;
     read_sampling(fields, request.sampler);
     read_logprobs(route, fields, request);
-    if (read.is_echoed && request.logprobs >= 0) {
-      refuse_support("echo", "beside 'logprobs' is not there yet; expected one of them");
-    }
+    read_prompt_logprobs(fields, read, request);
+    request.tells_prompt = read.has_token_ids;
     read_constraint(fields, request.constraint);
     fields.read_texts("stop", request.stop, kMostStops);
     fields.read("ignore_eos", request.ignore_end_of_text);

@@ -16,7 +16,9 @@ struct Choice {
   std::string text;
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobs> logprobs;
+  std::optional<ServeEvent> prompt;  // of ServeRequest::prompt_logprobs
   std::optional<ServeEvent> last;
+  OrderedJson fields = OrderedJson::object();
 };
 
 }  // namespace
@@ -50,6 +52,13 @@ struct OpenAiResponse::Impl {
     return message;
   }
 
+  OrderedJson text_logprobs(const Choice& choice) const {
+    serve::TextLogprobs lists(tokenizer);
+    if (request.is_echoed && choice.prompt) lists.add_prompt(*choice.prompt);
+    for (const TokenLogprobs& one : choice.logprobs) lists.add(one);
+    return lists.take();
+  }
+
   OrderedJson choice_json(size_t index) const {
     const Choice& choice = choices[index];
     OrderedJson one = {{"index", index}};
@@ -64,13 +73,18 @@ struct OpenAiResponse::Impl {
                                  : asked.tokens.empty() ? asked.text
                                                         : tokenizer.decode(asked.tokens, false);
       one["text"] = prompt + choice.text;
-      one["logprobs"] = has_logprobs
-                            ? serve::text_logprobs(tokenizer, choice.logprobs, prompt.size())
-                            : OrderedJson(nullptr);
+      one["logprobs"] = has_logprobs ? text_logprobs(choice) : OrderedJson(nullptr);
+      if (request.has_prompt_logprobs && choice.prompt) {
+        one["prompt_logprobs"] = serve::prompt_logprobs_json(tokenizer, *choice.prompt);
+      }
     }
     one["finish_reason"] =
         choice.last ? OrderedJson(serve::openai_finish_reason(*choice.last)) : OrderedJson(nullptr);
-    if (request.has_token_ids) one["token_ids"] = choice.tokens;
+    if (request.has_token_ids) {
+      one["token_ids"] = choice.tokens;
+      if (!is_chat() && choice.prompt) one["prompt_token_ids"] = choice.prompt->prompt;
+    }
+    one.update(choice.fields);
     return one;
   }
 };
@@ -89,7 +103,12 @@ void OpenAiResponse::add(size_t request, const ServeEvent& event) {
   choice.text += event.text;
   if (event.kind == ServeEvent::Kind::kToken) choice.tokens.push_back(event.token);
   if (event.logprobs) choice.logprobs.push_back(*event.logprobs);
+  if (event.kind == ServeEvent::Kind::kPrompt) choice.prompt = event;
   if (event.kind == ServeEvent::Kind::kFinish) choice.last = event;
+}
+
+void OpenAiResponse::attach(size_t request, std::string_view fields) {
+  impl_->choices.at(request).fields.update(OrderedJson::parse(fields));
 }
 
 const Error* OpenAiResponse::error() const {
@@ -112,6 +131,9 @@ std::string OpenAiResponse::body() const {
     if (impl.choices[i].last) usage.add(i, impl.choices[i].last->counts);
   }
   body["usage"] = usage.json();
+  if (impl.is_chat() && impl.request.has_prompt_logprobs && impl.choices[0].prompt) {
+    body["prompt_logprobs"] = serve::prompt_logprobs_json(impl.tokenizer, *impl.choices[0].prompt);
+  }
   if (impl.choices.size() == 1 && impl.choices[0].last) {
     body["timings"] = serve::openai_timings(impl.choices[0].last->counts);
   }

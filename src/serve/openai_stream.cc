@@ -18,9 +18,11 @@ struct OpenAiStream::Impl {
   /// How far an answer is.
   struct Choice {
     bool has_begun = false;
-    size_t offset = 0;  // in the text, of the next token with log-probabilities
+    serve::TextLogprobs lists;
+    OrderedJson fields = OrderedJson::object();  // of the next chunk
   };
-  std::vector<Choice> choices = std::vector<Choice>(request.requests.size());
+  std::vector<Choice> choices = std::vector<Choice>(
+      request.requests.size(), {false, serve::TextLogprobs(tokenizer), OrderedJson::object()});
 
   bool is_chat() const { return request.route == OpenAiRoute::kChatCompletions; }
 
@@ -32,7 +34,9 @@ struct OpenAiStream::Impl {
             {"choices", OrderedJson::array()}};
   }
 
-  std::string with_choice(OrderedJson choice) const {
+  std::string with_choice(OrderedJson choice) {
+    OrderedJson& fields = choices[choice["index"].get<size_t>()].fields;
+    choice.update(std::exchange(fields, OrderedJson::object()));
     OrderedJson all = chunk();
     all["choices"].push_back(std::move(choice));
     return serve::dump_openai(all);
@@ -40,14 +44,9 @@ struct OpenAiStream::Impl {
 
   OrderedJson logprobs(size_t index, const ServeEvent& event) {
     if (!event.logprobs) return nullptr;
-    const std::span<const TokenLogprobs> one(&*event.logprobs, 1);
-    if (is_chat()) return serve::chat_logprobs(tokenizer, one);
-    const size_t offset = choices[index].offset;
-    const int32_t token = event.logprobs->token;
-    if (token >= 0 && token < tokenizer.vocab_size()) {
-      choices[index].offset += tokenizer.token_bytes(token).size();
-    }
-    return serve::text_logprobs(tokenizer, one, offset);
+    if (is_chat()) return serve::chat_logprobs(tokenizer, {&*event.logprobs, 1});
+    choices[index].lists.add(*event.logprobs);
+    return choices[index].lists.take();
   }
 
   OrderedJson delta_json(const ChatDelta& delta, size_t index) const {
@@ -112,19 +111,27 @@ struct OpenAiStream::Impl {
     chunks.push_back(with_choice(std::move(choice)));
   }
 
-  void begin(size_t index, std::vector<std::string>& chunks) {
+  void begin(size_t index, const ServeEvent& event, std::vector<std::string>& chunks) {
     if (std::exchange(choices[index].has_begun, true)) return;
     if (is_chat()) {
-      chunks.push_back(
-          with_choice(choice_json(index, {{"role", "assistant"}, {"content", ""}}, nullptr)));
+      OrderedJson all = chunk();
+      all["choices"].push_back(
+          choice_json(index, {{"role", "assistant"}, {"content", ""}}, nullptr));
+      const bool is_told = request.has_token_ids && event.kind == ServeEvent::Kind::kPrompt;
+      if (is_told) all["prompt_token_ids"] = event.prompt;
+      chunks.push_back(serve::dump_openai(all));
       return;
     }
     if (!request.is_echoed) return;
     const ServeRequest& asked = request.requests[index];
     const std::string prompt =
         asked.tokens.empty() ? asked.text : tokenizer.decode(asked.tokens, false);
-    choices[index].offset = prompt.size();
-    chunks.push_back(with_choice(text_choice(index, prompt)));
+    OrderedJson choice = text_choice(index, prompt);
+    if (event.kind == ServeEvent::Kind::kPrompt) {
+      choices[index].lists.add_prompt(event);
+      choice["logprobs"] = choices[index].lists.take();
+    }
+    chunks.push_back(with_choice(std::move(choice)));
   }
 
   void end(size_t index, const ServeEvent& event, std::vector<std::string>& chunks) {
@@ -132,6 +139,7 @@ struct OpenAiStream::Impl {
     OrderedJson choice =
         is_chat() ? choice_json(index, OrderedJson::object(), nullptr) : text_choice(index, "");
     choice["finish_reason"] = serve::openai_finish_reason(event);
+    choice.update(choices[index].fields);
     OrderedJson all = chunk();
     all["choices"].push_back(std::move(choice));
     if (choices.size() == 1) all["timings"] = serve::openai_timings(event.counts);
@@ -148,10 +156,22 @@ OpenAiStream::~OpenAiStream() = default;
 std::vector<std::string> OpenAiStream::add(size_t request, const ServeEvent& event) {
   Impl& impl = *impl_;
   std::vector<std::string> chunks;
-  impl.begin(request, chunks);
+  impl.begin(request, event, chunks);
   impl.is_chat() ? impl.add_chat(request, event, chunks) : impl.add_text(request, event, chunks);
   if (event.kind == ServeEvent::Kind::kFinish) impl.end(request, event, chunks);
   return chunks;
+}
+
+void OpenAiStream::attach(size_t request, std::string_view fields) {
+  OrderedJson& own = impl_->choices.at(request).fields;
+  const OrderedJson added = OrderedJson::parse(fields);
+  for (const auto& [name, value] : added.items()) {
+    if (own.contains(name) && own[name].is_array() && value.is_array()) {
+      own[name].insert(own[name].end(), value.begin(), value.end());
+    } else {
+      own[name] = value;
+    }
+  }
 }
 
 std::vector<std::string> OpenAiStream::finish() {

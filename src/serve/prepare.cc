@@ -79,6 +79,18 @@ int RequestPreparer::adapter_index(const std::string& name) const {
   return found == folders.end() ? -1 : static_cast<int>(found - folders.begin());
 }
 
+// What clients say is text, whatever it looks like: only what the model itself said may have been
+// special tokens, which a template may look for.
+std::vector<ChatMessage> RequestPreparer::guarded(std::vector<ChatMessage> messages) const {
+  const Tokenizer& tokenizer = model_.tokenizer();
+  for (ChatMessage& message : messages) {
+    if (message.role == "assistant") continue;
+    message.content = tokenizer.guard_special_tokens(message.content);
+    message.fields_json = tokenizer.guard_special_tokens(message.fields_json);
+  }
+  return messages;
+}
+
 std::vector<ChatMessage> RequestPreparer::stable_messages(const ServeRequest& request) const {
   std::vector<ChatMessage> messages = request.messages;
   for (const StableRoot& root : options_.stable_roots) {
@@ -98,7 +110,9 @@ std::string RequestPreparer::write_prompt(const ServeRequest& request,
         "request field 'messages' is a conversation, and the model has no chat template; expected "
         "'text', or ModelOptions::chat_template");
   }
-  return render_with_calls(*chat, messages, request.chat);
+  ChatOptions options = request.chat;
+  options.tools_json = model_.tokenizer().guard_special_tokens(options.tools_json);
+  return render_with_calls(*chat, guarded(messages), options);
 }
 
 std::optional<Grammar> RequestPreparer::compile(const ServeRequest& request,
@@ -148,31 +162,50 @@ void RequestPreparer::hold_answer(const ServeRequest& request, const std::string
   }
 }
 
-std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
-  const ServeRequest& request = state.request;
-  auto job = std::make_unique<Job>();
-  std::string prompt = request.text;
-  const bool is_conversation = !request.messages.empty();
-  if (is_conversation) {
-    prompt = write_prompt(request, request.messages);
+RequestPreparer::Prompt RequestPreparer::make_prompt(const ServeRequest& request) const {
+  const Tokenizer& tokenizer = model_.tokenizer();
+  Prompt prompt;
+  if (!request.messages.empty()) {
+    std::string written = write_prompt(request, request.messages);
     const bool is_moved = std::ranges::find(options_.stable_roots, request.tenant,
                                             &StableRoot::tenant) != options_.stable_roots.end();
     if (is_moved) {
       const std::string given =
-          std::exchange(prompt, write_prompt(request, stable_messages(request)));
-      if (prompt != given) state.given_prompt = model_.tokenizer().encode(given, false);
+          std::exchange(written, write_prompt(request, stable_messages(request)));
+      if (written != given) prompt.given_ids = tokenizer.encode_guarded(given, false);
     }
+    // A template writes the tokens around a prompt itself.
+    prompt.ids = tokenizer.encode_guarded(written, false);
+    prompt.text = Tokenizer::without_guards(written);
+  } else if (!request.text.empty()) {
+    prompt.text = request.text;
+    prompt.ids = tokenizer.encode(prompt.text, true);
+  } else {
+    prompt.ids = request.tokens;
   }
-  // A template writes the tokens around a prompt itself.
-  job->prompt =
-      request.tokens.empty() ? model_.tokenizer().encode(prompt, !is_conversation) : request.tokens;
-  if (job->prompt.empty()) refuse("the prompt has no token; expected a text that is not empty");
+  if (prompt.ids.empty()) refuse("the prompt has no token; expected a text that is not empty");
+  return prompt;
+}
+
+std::vector<int32_t> RequestPreparer::encode(const ServeRequest& request) const {
+  return make_prompt(request).ids;
+}
+
+std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
+  const ServeRequest& request = state.request;
+  auto job = std::make_unique<Job>();
+  const bool is_conversation = !request.messages.empty();
+  Prompt made = make_prompt(request);
+  const std::string& prompt = made.text;
+  job->prompt = std::move(made.ids);
+  state.given_prompt = std::move(made.given_ids);
   GenerateOptions& options = job->options;
   options.max_new_tokens = request.max_new_tokens;
   options.sampler = request.sampler;
   options.branch = request.branch;
   options.ignore_end_of_text = request.ignore_end_of_text;
   options.logprobs = request.logprobs;
+  options.prompt_scores = request.prompt_logprobs;
   options.stop_token_ids = request.stop_token_ids;
   if (is_conversation) {
     const std::vector<int32_t>& ends = model_.end_of_turn_ids();
@@ -189,7 +222,7 @@ std::unique_ptr<Job> RequestPreparer::prepare(RequestState& state) {
   job->priority = request.priority;
   job->tenant = request.tenant;
   if (!options_.share_between_tenants) job->cache_scope = request.tenant;
-  job->use_cache = request.use_cache;
+  job->use_cache = request.use_cache && request.prompt_logprobs < 0;
   job->audit = request.audit;
   job->cancelled = &state.cancelled;
   state.tokenizer = &model_.tokenizer();

@@ -23,10 +23,18 @@ class RequestPreparer {
   /// Fills in the state's form and reader. Throws what is wrong with the request: what
   /// ChatTemplate::render, Tokenizer::encode and Grammar's makers throw, and kInvalidArgument.
   std::unique_ptr<Job> prepare(RequestState& state);
+  /// Returns the prompt's ids. Throws what prepare() throws of it. Thread-safe.
+  std::vector<int32_t> encode(const ServeRequest& request) const;
 
  private:
+  struct Prompt {
+    std::string text;
+    std::vector<int32_t> ids, given_ids;  // these before lines were moved; empty: none were
+  };
+  Prompt make_prompt(const ServeRequest& request) const;
   std::string write_prompt(const ServeRequest& request,
                            const std::vector<ChatMessage>& messages) const;
+  std::vector<ChatMessage> guarded(std::vector<ChatMessage> messages) const;
   std::vector<ChatMessage> stable_messages(const ServeRequest& request) const;
   void hold_answer(const ServeRequest& request, const std::string& prompt, Job& job);
   std::optional<Grammar> compile(const ServeRequest& request, const std::string& prompt);

@@ -70,6 +70,7 @@ bool RequestState::take(const TokenEvent& event) {
   }
   last_token = now;
   ++counts.new_tokens;
+  tell_prompt(event.prompt_logprobs);
   if (std::exchange(attempt, event.attempt) != event.attempt) {
     unscored.clear();
     num_scored = 0;
@@ -97,6 +98,16 @@ void RequestState::show(std::span<const TokenLogprobs> logprobs, bool is_all) {
     push(std::move(unscored.front()));
     unscored.pop_front();
   }
+}
+
+void RequestState::tell_prompt(std::span<const TokenLogprobs> logprobs) {
+  const bool is_asked = request.prompt_logprobs >= 0 || request.tells_prompt;
+  if (!is_asked || std::exchange(is_prompt_told_, true)) return;
+  ServeEvent told;
+  told.kind = ServeEvent::Kind::kPrompt;
+  told.prompt = prompt;
+  told.prompt_logprobs.assign(logprobs.begin(), logprobs.end());
+  push(std::move(told));
 }
 
 // Which message the text behind `before` stands in: the last one whose content has begun by then.
@@ -129,7 +140,10 @@ PromptBreak RequestState::told_break() const {
 }
 
 void RequestState::finish(JobEnd end) {
-  if (reader) show(end.result.logprobs, /*is_all=*/true);
+  if (reader) {
+    if (!end.error) tell_prompt(end.result.prompt_logprobs);
+    show(end.result.logprobs, /*is_all=*/true);
+  }
   ServeEvent last;
   last.kind = ServeEvent::Kind::kFinish;
   last.reason = end.result.reason;
@@ -153,6 +167,7 @@ void RequestState::finish(JobEnd end) {
     last.given_prompt = std::move(given_prompt);
   }
   if (on_finish) on_finish(last);
+  if (request.on_end) request.on_end(last);
   push(std::move(last));
 }
 

@@ -63,10 +63,12 @@ struct RequestState {
   PromptBreak told_break() const;
   std::string section_at(const std::string& before) const;
   void show(std::span<const TokenLogprobs> logprobs, bool is_all);
+  void tell_prompt(std::span<const TokenLogprobs> logprobs);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ServeEvent> events_;
+  bool is_prompt_told_ = false;
   bool is_ended_ = false;  // its last event was pushed
   bool is_read_ = false;   // and read
 };

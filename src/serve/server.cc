@@ -155,6 +155,11 @@ class ServerLoop {
   }
   const ServerOptions& options() const { return models_.front()->scheduler.options(); }
 
+  std::vector<int32_t> encode(const ServeRequest& request) const {
+    check(request);
+    return find(request.model).preparer.encode(request);
+  }
+
   ServerTelemetry telemetry() const {
     const std::lock_guard lock(mutex_);
     ServerTelemetry now = telemetry_;
@@ -388,6 +393,9 @@ ServedRequest Server::submit(ServeRequest request) {
 const Model& Server::model(std::string_view name) const { return loop_->model(name); }
 std::vector<std::string> Server::model_names() const { return loop_->model_names(); }
 const ServerOptions& Server::options() const { return loop_->options(); }
+std::vector<int32_t> Server::encode(const ServeRequest& request) const {
+  return loop_->encode(request);
+}
 ServerTelemetry Server::telemetry() const { return loop_->telemetry(); }
 void Server::clear_cache() { loop_->clear_cache(); }
 

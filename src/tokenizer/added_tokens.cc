@@ -122,6 +122,23 @@ AddedTokens AddedTokens::load(const JsonNode& node, const Bpe& bpe, const Normal
   return added;
 }
 
+std::string AddedTokens::guard(std::string_view text, std::string_view mark) const {
+  std::string guarded;
+  for (size_t pos = 0; pos < text.size();) {
+    const auto is_special_at = [&](const Trie& trie) {
+      size_t end = pos;
+      int32_t id = -1;
+      return trie.ids.size() > 1 && trie.match(text, pos, end, id) && find(id)->special;
+    };
+    const bool is_special = is_special_at(raw_) || is_special_at(normalized_);
+    const size_t begin = pos;
+    next_code_point(text, pos);
+    guarded.append(text.substr(begin, pos - begin));
+    if (is_special) guarded.append(mark);
+  }
+  return guarded;
+}
+
 void AddedTokens::split(std::string_view text, bool is_normalized,
                         std::vector<TextPart>& parts) const {
   const Trie& trie = is_normalized ? normalized_ : raw_;

@@ -40,6 +40,9 @@ class AddedTokens {
   /// Cuts text at the tokens that are matched before (or after) normalisation.
   void split(std::string_view text, bool is_normalized, std::vector<TextPart>& parts) const;
 
+  /// Puts `mark` behind the first character of each special token's spelling, wherever a token is
+  /// matched.
+  std::string guard(std::string_view text, std::string_view mark) const;
   /// By id or by content; null where there is none.
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;

@@ -22,6 +22,7 @@ using namespace tokenizer;  // NOLINT(google-build-using-namespace): this file i
 
 namespace {
 constexpr size_t kMaxFileBytes = size_t{512} << 20;
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -100,6 +101,31 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens,
                                        const std::atomic<bool>* cancelled) const {
+  return encode_parts(text, add_special_tokens, /*is_guarded=*/false, cancelled);
+}
+
+std::vector<int32_t> Tokenizer::encode_guarded(std::string_view text,
+                                               bool add_special_tokens) const {
+  return encode_parts(text, add_special_tokens, /*is_guarded=*/true, nullptr);
+}
+
+std::string Tokenizer::without_guards(std::string_view text) {
+  std::string left;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(Tokenizer::kTextGuard, begin), text.size());
+    left.append(text.substr(begin, end - begin));
+    begin = end + Tokenizer::kTextGuard.size();
+  }
+  return left;
+}
+
+std::string Tokenizer::guard_special_tokens(std::string_view text) const {
+  return impl_->added_tokens.guard(without_guards(text), kTextGuard);
+}
+
+std::vector<int32_t> Tokenizer::encode_parts(std::string_view text, bool add_special_tokens,
+                                             bool is_guarded,
+                                             const std::atomic<bool>* cancelled) const {
   if (text.size() > kMaxTextBytes) {
     throw Error(ErrorKind::kInvalidArgument, "text of " + std::to_string(text.size()) +
                                                  " bytes, expected at most " +
@@ -130,7 +156,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
       }
       const bool is_start =
           part.text.data() == valid.data() && inner.text.data() == normalized.data();
-      impl_->encode_text(std::string(inner.text), is_start, regex_scratch, scratch, ids);
+      impl_->encode_text(is_guarded ? without_guards(inner.text) : std::string(inner.text),
+                         is_start, regex_scratch, scratch, ids);
     }
   }
   return impl_->post_processor.apply(std::move(ids), add_special_tokens);

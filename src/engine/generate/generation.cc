@@ -53,7 +53,8 @@ StepInput Generation::Impl::next_input(int64_t most_tokens, int64_t most_rows) {
   const EngineOptions& limits = stepper_.options();
   const int64_t tokens = std::min<int64_t>(limits.max_step_tokens, most_tokens);
   const int64_t rows = std::min<int64_t>(limits.max_logit_rows, most_rows);
-  const bool wants_rows = stretch_.is_prompt ? options_.prompt_logprobs : wants_forced_rows();
+  const bool wants_rows =
+      stretch_.is_prompt ? options_.prompt_logprobs || scores_prompt() : wants_forced_rows();
   const auto chunk =
       static_cast<size_t>(std::max<int64_t>(1, wants_rows ? std::min(tokens, rows) : tokens));
   const size_t left = stretch_.tokens.size() - stretch_.done;

@@ -44,6 +44,13 @@ void check_generation(const Stepper& stepper, std::span<const int32_t> prompt, i
     refuse("logprobs is " + std::to_string(options.logprobs) +
            "; expected a number of alternatives, or -1 for none");
   }
+  if (options.prompt_scores < -1) {
+    refuse("prompt_scores is " + std::to_string(options.prompt_scores) +
+           "; expected a number of alternatives, or -1 for none");
+  }
+  if (options.prompt_scores >= 0 && !stepper.options().keep_logits) {
+    refuse("scores of a prompt need its logits; expected EngineOptions::keep_logits");
+  }
   if (options.logprobs >= 0 && !stepper.options().keep_logits) {
     refuse("logprobs of generated tokens need their logits; expected EngineOptions::keep_logits");
   }

@@ -90,6 +90,9 @@ struct Generation::Impl {
   bool is_led_on();
   // Returns true where someone wants the rows of forced tokens, which are recorded then.
   bool wants_forced_rows() const;
+  /// Returns true while the stretch's rows score the prompt for GenerateResult::prompt_logprobs.
+  bool scores_prompt() const;
+  void add_prompt_scores(std::span<const StepOutput> outputs);
   /// Takes the outputs of a pass. Returns false where the answer ended with a guess that was right.
   bool take_outputs(std::span<const StepOutput> outputs);
   void find_path(std::span<const StepOutput> outputs);

@@ -91,7 +91,11 @@ bool Generation::Impl::wants_forced_rows() const {
 bool Generation::Impl::take_outputs(std::span<const StepOutput> outputs) {
   find_path(outputs);
   observe();
-  if (input_.num_drafts == 0) add_forced(outputs);
+  if (scores_prompt()) {
+    add_prompt_scores(outputs);
+  } else if (input_.num_drafts == 0) {
+    add_forced(outputs);
+  }
   if (!chooses_) return true;
   for (size_t i = 0; i < path_.size(); ++i) {
     const StepOutput& output = outputs[path_[i]];
@@ -180,6 +184,21 @@ void Generation::Impl::add_forced(std::span<const StepOutput> outputs) {
   }
 }
 
+// What a full context computes again was scored before.
+bool Generation::Impl::scores_prompt() const {
+  return options_.prompt_scores >= 0 && stretch_.is_prompt && !has_prefilled_;
+}
+
+void Generation::Impl::add_prompt_scores(std::span<const StepOutput> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const bool is_last = i + 1 == outputs.size();
+    const int32_t next = is_last ? input_.next_token : input_.tokens[i + 1];
+    if (next < 0) return;  // the row that chooses, or that nothing follows
+    result_.prompt_logprobs.push_back(
+        token_logprobs(outputs[i].scores, next, options_.prompt_scores));
+  }
+}
+
 bool Generation::Impl::is_end(int32_t token) const {
   const std::vector<int32_t>&ends = stepper_.summary().eos_token_ids,
         &more = options_.stop_token_ids;
@@ -197,7 +216,8 @@ bool Generation::Impl::take(int32_t token, bool is_complete, bool is_refused) {
   };
   const auto logprobs = std::span<const TokenLogprobs>(result_.logprobs);
   const size_t known = std::min(logprobs.size(), result_.tokens.size());
-  const TokenEvent event{token, position, attempt_, is_complete, logprobs.first(known)};
+  const TokenEvent event{
+      token, position, attempt_, is_complete, logprobs.first(known), result_.prompt_logprobs};
   if (on_token_ && !on_token_(event)) {
     return ends(StopReason::kCancelled);
   }

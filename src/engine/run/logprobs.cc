@@ -15,7 +15,10 @@ TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int n
   const auto logprob = [&](int32_t id) {
     return static_cast<double>(logits[static_cast<size_t>(id)]) - log_total;
   };
-  TokenLogprobs result{token, logprob(token), {}};
+  const float own = logits[static_cast<size_t>(token)];
+  TokenLogprobs result{token, logprob(token), {}, 1};
+  for (const float logit : logits) result.rank += logit > own ? 1 : 0;
+  if (num_best == 0) return result;
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto best = ids.begin() + std::min<ptrdiff_t>(num_best, std::ssize(ids));
