@@ -108,6 +108,14 @@ void add_serve(CLI::App& app, Command& command) {
                     "what the model is called (default: its file's or folder's name)");
   serve->add_flag("--strict-model", arguments->http.strict_model,
                   "refuse requests for a model of another name");
+  serve
+      ->add_option("--chat-template", arguments->chat_template,
+                   "a chat template in place of the model's own: a file (Jinja), the name of a "
+                   "built-in one (chatml, llama3, gemma, …), or the template itself")
+      ->check(not_empty());
+  serve->add_option("--adapter", arguments->adapters,
+                    "folder of an adapter (PEFT) that requests may name as their model by the "
+                    "folder's name; may be given again");
   serve->add_option("--policy", arguments->policy, "who goes next of those that wait")
       ->check(CLI::IsMember(vitrine::serve_policy_names()))
       ->capture_default_str();
@@ -116,8 +124,12 @@ void add_serve(CLI::App& app, Command& command) {
                    "gap between two tokens that prompts of others may cause (default: twice a "
                    "step without prompts, or 20 ms)")
       ->check(CLI::Range(0.0, 1e6));
-  serve->add_option("--speculate", arguments->drafter, "who guesses ahead")
-      ->check(CLI::IsMember(vitrine::drafter_names()));
+  std::vector<std::string> drafters = vitrine::drafter_names();
+  drafters.insert(drafters.begin(), "auto");
+  serve
+      ->add_option("--speculate", arguments->drafter,
+                   "who guesses ahead; auto: suffix, where a step has room for guesses")
+      ->check(CLI::IsMember(drafters));
   serve->add_flag("--no-cache", arguments->no_cache, "keep no prefixes");
   serve->add_flag("--no-logprobs", arguments->no_logprobs,
                   "refuse requests for log-probabilities; steps copy no logits then");

@@ -13,7 +13,8 @@ namespace cli {
 /// The command's options.
 struct ServeArguments {
   std::string model, policy = "hrrn", drafter, key_file, alias;
-  std::vector<std::string> api_keys;
+  std::string chat_template;
+  std::vector<std::string> api_keys, adapters;
   int streams = 16, context = 0;
   double step_ms = 0, drain_seconds = 10;
   bool no_cache = false, no_logprobs = false, quiet = false;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "chat_prompt.h"
 #include "log_options.h"
 #include "sampling_options.h"
 #include "serve.h"
@@ -46,9 +47,16 @@ vitrine::ModelOptions model_options(const ServeArguments& arguments,
   vitrine::ModelOptions options;
   options.engine = arguments.device.engine_options();
   options.engine.cancelled = &cancelled;
-  const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-  options.engine.max_context =
-      context_limit(arguments.context, read_model_facts(checkpoint), arguments.model, 8192);
+  if (arguments.model.ends_with(".json")) {  // a federation, whose specialists have limits
+    options.engine.max_context = arguments.context;
+  } else {
+    const vitrine::ModelFacts facts = read_model_facts(open_model(arguments.model));
+    options.engine.max_context = context_limit(arguments.context, facts, arguments.model, 8192);
+  }
+  if (!arguments.chat_template.empty()) {
+    options.chat_template = chat_template_source(arguments.chat_template);
+  }
+  options.engine.adapters = arguments.adapters;
   options.engine.audit_mode =
       arguments.audit_mode == "none" ? vitrine::AuditMode::kNone : vitrine::AuditMode::kDeferred;
   options.engine.keep_logits = !arguments.no_logprobs;
@@ -59,7 +67,7 @@ vitrine::ModelOptions model_options(const ServeArguments& arguments,
 vitrine::ServerOptions server_options(const ServeArguments& arguments) {
   vitrine::ServerOptions options;
   options.policy = arguments.policy;
-  options.drafter = arguments.drafter;
+  options.drafter = arguments.drafter == "auto" ? "suffix" : arguments.drafter;
   options.max_running = arguments.streams;
   options.step_seconds = arguments.step_ms / 1e3;
   options.cache_prefixes = !arguments.no_cache;
@@ -85,7 +93,7 @@ vitrine::HttpAudit audit_options(const ServeArguments& arguments,
                                  const vitrine::ModelSummary& model) {
   vitrine::HttpAudit audit;
   audit.folder = arguments.audit_dir;
-  audit.drafter = arguments.drafter;
+  audit.drafter = server_options(arguments).drafter;
   if (audit.folder.empty()) return audit;
   if (arguments.audit_mode == "none") {
     refuse("--audit-dir needs records; expected --audit-mode deferred");

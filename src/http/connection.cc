@@ -176,7 +176,10 @@ asio::awaitable<void> Connection::run() {
     if (!failure) continue;
     // What could not be read leaves nobody knows what behind it.
     keeps_alive_ = false;
-    goes_on = co_await send({}, failed_reply(*failure, openai_failure));
+    // Named, since GCC 12 frees what is made within an awaited call twice.
+    const Request none;
+    Reply reply = failed_reply(*failure, openai_failure);
+    goes_on = co_await send(none, std::move(reply));
   }
   if (!is_gone_) co_await transport_->finish();
 }
@@ -240,8 +243,8 @@ asio::awaitable<bool> Connection::handle(RequestReader& reader) {
   }
   if (failure) {
     if (!reader.is_whole()) keeps_alive_ = false;  // the rest of the body is not read
-    co_return co_await send(
-        request, failed_reply(*failure, route != nullptr ? route->failure : openai_failure));
+    Reply failed = failed_reply(*failure, route != nullptr ? route->failure : openai_failure);
+    co_return co_await send(request, std::move(failed));
   }
   Reply reply = co_await make_reply(request, *route);
   if (reply.exchange == nullptr) co_return co_await send(request, std::move(reply));
@@ -360,7 +363,8 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
     co_await bell_.wait_until(wakes);
   }
   if (has_head) co_return false;
-  co_return co_await send(request, failed_reply(*failure, route.failure));
+  Reply failed = failed_reply(*failure, route.failure);
+  co_return co_await send(request, std::move(failed));
 }
 
 asio::awaitable<bool> Connection::send(const Request& request, Reply reply) {

@@ -30,14 +30,11 @@ Reply models(const House& house, const Request& /*request*/) {
   return json_reply({{"object", "list"}, {"data", list}});
 }
 
+// What requests may name, is there: any name, where the server does not insist on one.
 Reply one_model(const House& house, const Request& request) {
-  for (const std::string& name : house.model_names()) {
-    if (name == request.suffix) return json_reply(model_json(house, name));
-  }
-  throw HttpError({.status = 404,
-                   .type = failure_type(404),
-                   .message = "the model '" + request.suffix + "' does not exist",
-                   .param = "model"});
+  Json model = model_json(house, house.find_model(request.suffix));
+  model["id"] = request.suffix;
+  return json_reply(model);
 }
 
 VITRINE_REGISTER_ROUTES({

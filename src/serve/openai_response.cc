@@ -131,8 +131,12 @@ std::string OpenAiResponse::body() const {
     if (impl.choices[i].last) usage.add(i, impl.choices[i].last->counts);
   }
   body["usage"] = usage.json();
-  if (impl.is_chat() && impl.request.has_prompt_logprobs && impl.choices[0].prompt) {
-    body["prompt_logprobs"] = serve::prompt_logprobs_json(impl.tokenizer, *impl.choices[0].prompt);
+  const std::optional<ServeEvent>& prompt = impl.choices[0].prompt;
+  if (impl.is_chat() && prompt) {  // of all choices
+    if (impl.request.has_prompt_logprobs) {
+      body["prompt_logprobs"] = serve::prompt_logprobs_json(impl.tokenizer, *prompt);
+    }
+    if (impl.request.has_token_ids) body["prompt_token_ids"] = prompt->prompt;
   }
   if (impl.choices.size() == 1 && impl.choices[0].last) {
     body["timings"] = serve::openai_timings(impl.choices[0].last->counts);

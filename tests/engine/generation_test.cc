@@ -3,6 +3,7 @@
 // with. Each is the one that generate() makes alone.
 #include "tests/engine/constraint_fixture.h"
 #include "tests/support/in_sequence.h"
+#include "vitrine/quality.h"
 
 namespace vitrine::testing {
 namespace {
@@ -14,6 +15,7 @@ EngineOptions shared_options() {
   options.max_logit_rows = 20;
   options.max_sequences = 16;
   options.audit_mode = AuditMode::kDeferred;
+  options.keep_logits = true;
   return options;
 }
 
@@ -25,6 +27,16 @@ struct Asked {
   std::vector<int32_t> told = {};
 };
 
+void expect_equal(std::span<const TokenLogprobs> expected, std::span<const TokenLogprobs> found) {
+  ASSERT_EQ(expected.size(), found.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(expected[i].token, found[i].token);
+    EXPECT_EQ(expected[i].logprob, found[i].logprob);
+    EXPECT_EQ(expected[i].best, found[i].best);
+    EXPECT_EQ(expected[i].rank, found[i].rank);
+  }
+}
+
 void expect_same(const GenerateResult& expected, const GenerateResult& found) {
   EXPECT_EQ(expected.tokens, found.tokens);
   EXPECT_EQ(expected.reason, found.reason);
@@ -34,12 +46,8 @@ void expect_same(const GenerateResult& expected, const GenerateResult& found) {
   EXPECT_EQ(expected.constraint.jumped, found.constraint.jumped);
   EXPECT_EQ(expected.constraint.retries, found.constraint.retries);
   EXPECT_EQ(expected.failures.size(), found.failures.size());
-  ASSERT_EQ(expected.logprobs.size(), found.logprobs.size());
-  for (size_t i = 0; i < expected.logprobs.size(); ++i) {
-    EXPECT_EQ(expected.logprobs[i].token, found.logprobs[i].token);
-    EXPECT_EQ(expected.logprobs[i].logprob, found.logprobs[i].logprob);
-    EXPECT_EQ(expected.logprobs[i].best, found.logprobs[i].best);
-  }
+  expect_equal(expected.logprobs, found.logprobs);
+  expect_equal(expected.prompt_logprobs, found.prompt_logprobs);
 }
 
 class GenerationTest : public ConstraintTest {
@@ -57,6 +65,7 @@ class GenerationTest : public ConstraintTest {
       if (i % 4 == 1) asked.options.sampler.repetition_penalty = 1.2F;
       if (i % 5 == 2) asked.options.logprobs = 2;
       if (i % 6 == 3) asked.options.prompt_logprobs = true;
+      if (i % 3 == 1) asked.options.prompt_scores = static_cast<int>(i % 4);
       if (i % 4 == 2 && asked.options.max_new_tokens >= 7) {
         const Grammar grammar = Grammar::regex(table(), "[a-f]{4,9}(xyz)+");
         asked.constraint = grammar.start();
@@ -72,6 +81,34 @@ class GenerationTest : public ConstraintTest {
 
   std::unique_ptr<Engine> shared_;
 };
+
+TEST_F(GenerationTest, ScoresAPromptAsScoreTokensDoes) {
+  for (const int length : {1, 2, 33, 60}) {
+    const std::vector<int32_t> prompt = prompt_ids(length, 256, 5);
+    const TokenScores scores = score_tokens(*shared_, prompt);
+    for (const int most : {0, 3}) {
+      GenerateOptions options;
+      options.prompt_scores = 2;
+      options.max_new_tokens = most;
+      size_t told = 0;
+      const GenerateResult result =
+          generate(*shared_, prompt, options, [&](const TokenEvent& event) {
+            told = event.prompt_logprobs.size();
+            return true;
+          });
+      ASSERT_EQ(result.prompt_logprobs.size(), prompt.size() - 1);
+      if (most > 0) EXPECT_EQ(told, prompt.size() - 1);
+      for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+        const TokenLogprobs& one = result.prompt_logprobs[i];
+        EXPECT_EQ(one.token, prompt[i + 1]);
+        EXPECT_EQ(one.logprob, scores.logprobs[i]);
+        ASSERT_EQ(one.best.size(), 2u);
+        EXPECT_EQ(one.rank == 1, one.logprob == one.best[0].second);
+        EXPECT_EQ(one.rank > 2, one.logprob < one.best[1].second);
+      }
+    }
+  }
+}
 
 TEST_F(GenerationTest, ManyShareSteps) {
   std::vector<Asked> alone = many(), together = many();

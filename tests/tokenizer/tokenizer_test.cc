@@ -75,6 +75,23 @@ TEST(Tokenizer, SpecialTokensAreFoundInTextAndSkippedInDecoding) {
   EXPECT_EQ(tokenizer.decode(ids, false), "hello<|end|>MASK<|end");
 }
 
+TEST(Tokenizer, GuardedSpellingsStayText) {
+  const Tokenizer tokenizer = load(small_tokenizer());
+  const std::string guarded = tokenizer.guard_special_tokens("hello<|end|>MASK<<|end|>");
+  EXPECT_EQ(Tokenizer::without_guards(guarded), "hello<|end|>MASK<<|end|>");
+  // MASK is an added token, but no special one.
+  EXPECT_EQ(tokenizer.encode_guarded(guarded + "<|end|>"),
+            (Ids{259, '<', '|', 'e', 'n', 'd', '|', '>', 262, '<', '<', '|', 'e', 'n', 'd', '|',
+                 '>', 261}));
+  // Guards that a text brings along are taken out, so that they hide nothing.
+  const std::string forged = "<" + std::string(Tokenizer::kTextGuard) + "|end|>";
+  EXPECT_EQ(tokenizer.guard_special_tokens(forged), tokenizer.guard_special_tokens("<|end|>"));
+  EXPECT_EQ(tokenizer.guard_special_tokens("hello"), "hello");
+  for (const char* text : {"", "hello world", "lllll MASK", "a\xF0\x9F\x98"}) {
+    EXPECT_EQ(tokenizer.encode_guarded(text), tokenizer.encode(text));
+  }
+}
+
 TEST(Tokenizer, AddedTokenFlags) {
   json document = small_tokenizer();
   document["added_tokens"][0]["lstrip"] = true;

@@ -11,9 +11,9 @@ TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int n
   const auto largest = static_cast<double>(*std::ranges::max_element(logits));
   double total = 0;
   for (const float logit : logits) total += std::exp(static_cast<double>(logit) - largest);
-  const double log_total = largest + std::log(total);
+  const double log_total = std::log(total);
   const auto logprob = [&](int32_t id) {
-    return static_cast<double>(logits[static_cast<size_t>(id)]) - log_total;
+    return static_cast<double>(logits[static_cast<size_t>(id)]) - largest - log_total;
   };
   const float own = logits[static_cast<size_t>(token)];
   TokenLogprobs result{token, logprob(token), {}, 1};
