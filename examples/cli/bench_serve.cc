@@ -63,11 +63,17 @@ const ServeWorkload* find_workload(const std::string& name) {
 
 int run_bench_serve(const BenchServeArguments& arguments) {
   catch_interrupts();
+  if (arguments.model.empty() == arguments.url.empty()) {
+    refuse("bench serve takes a model or --url; expected exactly one of them");
+  }
   const ServeWorkload* workload = find_workload(arguments.workload);
-  const std::vector<ServeFigure> figures =
-      workload != nullptr ? workload->run(arguments) : run_trace(arguments);
+  const std::vector<ServeFigure> figures = !arguments.url.empty() ? run_remote(arguments)
+                                           : workload != nullptr  ? workload->run(arguments)
+                                                                  : run_trace(arguments);
   if (arguments.json) {
-    nlohmann::ordered_json json = {{"model", arguments.model}, {"workload", arguments.workload}};
+    nlohmann::ordered_json json = {
+        {"model", arguments.model.empty() ? arguments.url : arguments.model},
+        {"workload", arguments.workload}};
     for (const ServeFigure& figure : figures) {
       json["figures"].push_back(
           {{"name", figure.name}, {"value", figure.value}, {"range", figure.range}});
@@ -75,8 +81,9 @@ int run_bench_serve(const BenchServeArguments& arguments) {
     write_json(json);
     return 0;
   }
-  std::string text = fmt::format("{}: {}\n\n", arguments.model,
-                                 workload != nullptr ? workload->about : arguments.workload);
+  std::string text =
+      fmt::format("{}: {}\n\n", arguments.model.empty() ? arguments.url : arguments.model,
+                  workload != nullptr ? workload->about : arguments.workload);
   for (const ServeFigure& figure : figures) {
     text += fmt::format("{:<58}{:>12.4g}{}{}\n", figure.name, figure.value,
                         figure.range.empty() ? "" : "  ", figure.range);
@@ -93,8 +100,17 @@ void add_bench_serve(CLI::App& bench, Command& command) {
   for (const ServeWorkload& each : serve_workloads()) {
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", each.name, each.about);
   }
-  CLI::App* serve = bench.add_subcommand("serve", "A server in this process under a load");
-  add_model(*serve, arguments->model)->required();
+  CLI::App* serve =
+      bench.add_subcommand("serve", "A server in this process, or at an address, under a load");
+  add_model(*serve, arguments->model);
+  serve->add_option(
+      "--url", arguments->url,
+      "a server at an address, http://HOST:PORT, in place of MODEL: workloads s1, s3, "
+      "s4, s7 (so many slow readers beside 8 fast ones), s10 (so many clients that go) "
+      "and traces");
+  serve->add_option("--against", arguments->against,
+                    "another server, which has the same load by turns");
+  serve->add_option("--api-key", arguments->api_key, "key that is sent to both");
   serve
       ->add_option("--workload", arguments->workload,
                    names + "; or a file with a JSON object a request")
@@ -103,7 +119,7 @@ void add_bench_serve(CLI::App& bench, Command& command) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   serve->add_option("--streams", arguments->streams, "requests side by side")
-      ->check(CLI::Range(1, 256))
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   serve->add_option("--seconds", arguments->seconds, "how long s5 runs")
       ->check(CLI::Range(1.0, 3600.0))

@@ -5,6 +5,11 @@
 
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "bench.h"
@@ -16,20 +21,82 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-LoadOutcome read_outcome(vitrine::ServedRequest& request) {
-  LoadOutcome outcome;
-  for (const vitrine::ServeEvent& event : request) {
-    if (event.kind == vitrine::ServeEvent::Kind::kToken) {
-      outcome.tokens.push_back(event.token);
-      outcome.times.push_back(event.seconds);
-      if (event.logprobs) outcome.logprobs.push_back(event.logprobs->logprob);
-    }
-    if (event.kind != vitrine::ServeEvent::Kind::kFinish) continue;
-    outcome.counts = event.counts;
-    if (event.error) outcome.problem = event.error->what();
+/// Reads the events of many requests on one thread, which each event wakes at most once.
+class LoadReader : public std::enable_shared_from_this<LoadReader> {
+ public:
+  explicit LoadReader(size_t count) : requests_(count), outcomes_(count) {}
+
+  /// What a request calls for each event.
+  std::function<void()> notice(size_t index) {
+    return [self = shared_from_this(), index] { self->note(index); };
   }
-  return outcome;
-}
+  void note(size_t index) {
+    {
+      const std::lock_guard lock(mutex_);
+      ready_.push_back(index);
+      if (ready_.size() > 1) return;
+    }
+    changed_.notify_one();
+  }
+  void add(size_t index, vitrine::ServedRequest request) {
+    {
+      const std::lock_guard lock(mutex_);
+      requests_[index] = std::move(request);
+      ready_.push_back(index);  // what came before it was here
+    }
+    changed_.notify_one();
+  }
+  void fail(size_t index, const std::string& problem) {
+    const std::lock_guard lock(mutex_);
+    outcomes_[index].problem = problem;
+    ++num_ended_;
+    changed_.notify_one();
+  }
+
+  /// Reads until all have ended.
+  std::vector<LoadOutcome> read() {
+    std::vector<size_t> ready;
+    std::unique_lock lock(mutex_);
+    while (num_ended_ < requests_.size()) {
+      changed_.wait(lock, [&] { return !ready_.empty() || num_ended_ == requests_.size(); });
+      ready.swap(ready_);
+      ready_.clear();
+      for (const size_t index : ready) {
+        if (!requests_[index]) continue;  // add() tells it again
+        lock.unlock();
+        const bool has_ended = read(*requests_[index], outcomes_[index]);
+        lock.lock();
+        num_ended_ += has_ended ? 1 : 0;
+      }
+      ready.clear();
+    }
+    return std::move(outcomes_);
+  }
+
+ private:
+  // Reads what is there; true with the last event.
+  static bool read(vitrine::ServedRequest& request, LoadOutcome& outcome) {
+    while (const std::optional<vitrine::ServeEvent> event = request.next_until({})) {
+      if (event->kind == vitrine::ServeEvent::Kind::kToken) {
+        outcome.tokens.push_back(event->token);
+        outcome.times.push_back(event->seconds);
+        if (event->logprobs) outcome.logprobs.push_back(event->logprobs->logprob);
+      }
+      if (event->kind != vitrine::ServeEvent::Kind::kFinish) continue;
+      outcome.counts = event->counts;
+      if (event->error) outcome.problem = event->error->what();
+      return true;
+    }
+    return false;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<size_t> ready_;
+  std::vector<std::optional<vitrine::ServedRequest>> requests_;
+  std::vector<LoadOutcome> outcomes_;
+  size_t num_ended_ = 0;
+};
 
 /// A whole number of a line; `standard` where it has none of that name.
 int64_t number_of(const nlohmann::ordered_json& json, const char* field, int64_t least,
@@ -92,23 +159,30 @@ LoadedRequest read_request(const nlohmann::ordered_json& json, int64_t vocab_siz
 
 std::vector<LoadOutcome> run_load(vitrine::Server& server,
                                   const std::vector<LoadedRequest>& requests) {
-  std::vector<LoadOutcome> outcomes(requests.size());
-  std::vector<std::thread> readers;
+  // A request's last call may come when its last event has been read.
+  const auto reader = std::make_shared<LoadReader>(requests.size());
+  std::vector<LoadOutcome> outcomes;
+  std::thread thread([&] { outcomes = reader->read(); });
   const Clock::time_point begin = Clock::now();
   for (size_t i = 0; i < requests.size(); ++i) {
     std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(
                                               std::chrono::duration<double>(requests[i].at)));
     try {
-      readers.emplace_back(
-          [&outcome = outcomes[i], request = server.submit(requests[i].request)]() mutable {
-            outcome = read_outcome(request);
-          });
+      vitrine::ServeRequest request = requests[i].request;
+      request.on_event = reader->notice(i);
+      reader->add(i, server.submit(std::move(request)));
     } catch (const vitrine::Error& error) {
-      outcomes[i].problem = error.what();
+      reader->fail(i, error.what());
     }
   }
-  for (std::thread& reader : readers) reader.join();
+  thread.join();
   return outcomes;
+}
+
+std::vector<double> first_tokens(const std::vector<LoadOutcome>& outcomes) {
+  std::vector<double> firsts;
+  for (const LoadOutcome& outcome : outcomes) firsts.push_back(outcome.first_token());
+  return firsts;
 }
 
 std::vector<double> gaps_of(const std::vector<LoadOutcome>& outcomes) {

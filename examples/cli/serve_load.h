@@ -26,9 +26,11 @@ struct LoadOutcome {
   double first_token() const { return times.empty() ? counts.total_seconds : times.front(); }
 };
 
-/// Submits them at their times, reads all events, each request on a thread of its own, and waits.
+/// Submits them at their times, reads all events on one further thread, and waits.
 std::vector<LoadOutcome> run_load(vitrine::Server& server,
                                   const std::vector<LoadedRequest>& requests);
+/// Each outcome's seconds to its first token.
+std::vector<double> first_tokens(const std::vector<LoadOutcome>& outcomes);
 /// The seconds between neighbouring tokens of all outcomes.
 std::vector<double> gaps_of(const std::vector<LoadOutcome>& outcomes);
 /// Throws kInternal with the first problem, if there is one.

@@ -18,12 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<double> first_tokens(const std::vector<LoadOutcome>& outcomes) {
-  std::vector<double> firsts;
-  for (const LoadOutcome& outcome : outcomes) firsts.push_back(outcome.first_token());
-  return firsts;
-}
-
 std::vector<LoadedRequest> burst(int64_t vocab_size, int count, int64_t beginning, int64_t number) {
   std::vector<LoadedRequest> requests;
   for (int i = 0; i < count; ++i) {

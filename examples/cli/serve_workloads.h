@@ -14,6 +14,7 @@ namespace cli {
 /// What `bench serve` was asked for.
 struct BenchServeArguments {
   std::string model, workload = "s1", policy = "hrrn", drafter;
+  std::string url, against, api_key;  // a server elsewhere; empty: one in this process
   int repeat = 3, streams = 16;
   double step_seconds = 0, seconds = 30;
   bool json = false, no_cache = false;
@@ -48,6 +49,8 @@ std::vector<ServeFigure> run_same_bits(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_accounts(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_soak(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_trace(const BenchServeArguments& arguments);
+/// Runs a workload against BenchServeArguments::url.
+std::vector<ServeFigure> run_remote(const BenchServeArguments& arguments);
 
 /// A model for so many answers at once, of so many positions each.
 vitrine::Model open_for_serving(const BenchServeArguments& arguments, int running, int positions,
