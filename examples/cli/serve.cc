@@ -133,6 +133,15 @@ void add_serve(CLI::App& app, Command& command) {
   serve->add_flag("--no-cache", arguments->no_cache, "keep no prefixes");
   serve->add_flag("--no-logprobs", arguments->no_logprobs,
                   "refuse requests for log-probabilities; steps copy no logits then");
+  CLI::Option* embeddings =
+      serve->add_flag("--embeddings", arguments->embeddings,
+                      "answer /v1/embeddings, for which the model is opened a second time");
+  serve
+      ->add_option("--pooling", arguments->pooling,
+                   "what becomes of a text's hidden states: none keeps each token's")
+      ->check(CLI::IsMember({"none", "mean", "last", "cls"}))
+      ->needs(embeddings)
+      ->capture_default_str();
   serve
       ->add_option("--drain-seconds", arguments->drain_seconds,
                    "how long answers under way may go on after SIGTERM or Ctrl-C")

@@ -13,11 +13,11 @@ namespace cli {
 /// The command's options.
 struct ServeArguments {
   std::string model, policy = "hrrn", drafter, key_file, alias;
-  std::string chat_template;
+  std::string chat_template, pooling = "mean";
   std::vector<std::string> api_keys, adapters;
   int streams = 16, context = 0;
   double step_ms = 0, drain_seconds = 10;
-  bool no_cache = false, no_logprobs = false, quiet = false;
+  bool embeddings = false, no_cache = false, no_logprobs = false, quiet = false;
   // The logs.
   std::string audit_dir, seal, audit_mode = "deferred", when_behind = "wait", on_error = "fail";
   std::vector<std::string> encrypt_for, redact;

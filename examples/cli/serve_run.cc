@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "log_options.h"
 #include "sampling_options.h"
 #include "serve.h"
+#include "vitrine/embed.h"
 #include "vitrine/serve.h"
 
 namespace cli {
@@ -62,6 +64,21 @@ vitrine::ModelOptions model_options(const ServeArguments& arguments,
   options.engine.keep_logits = !arguments.no_logprobs;
   prepare_for_serving(options, arguments.streams);
   return options;
+}
+
+/// The model that makes embeddings, with room for as many texts a step as `vitrine embed` has.
+vitrine::Model open_embedder(const ServeArguments& arguments, const std::atomic<bool>& cancelled) {
+  constexpr int64_t kMostPositions = 65536, kMostSequences = 16;
+  if (arguments.model.ends_with(".json")) {
+    refuse("--embeddings takes a model of its own; expected no federation");
+  }
+  const int64_t context = model_options(arguments, cancelled).engine.max_context;
+  const int64_t sequences = std::clamp<int64_t>(kMostPositions / context, 1, kMostSequences);
+  vitrine::ModelOptions options;
+  options.engine = vitrine::embedding_options(context, arguments.device.engine_options(),
+                                              static_cast<int>(sequences));
+  options.engine.cancelled = &cancelled;
+  return vitrine::Model::open(arguments.model, options);
 }
 
 vitrine::ServerOptions server_options(const ServeArguments& arguments) {
@@ -145,8 +162,12 @@ int run_serve(const ServeArguments& arguments) {
   vitrine::Server server(
       vitrine::Model::open(arguments.model, model_options(arguments, loading->flag())),
       server_options(arguments));
+  std::optional<vitrine::Model> embedder;
+  if (arguments.embeddings) embedder.emplace(open_embedder(arguments, loading->flag()));
   loading.reset();
-  http.serve(server, audit_options(arguments, server.model().summary()));
+  http.serve(server, audit_options(arguments, server.model().summary()),
+             {.model = embedder ? &*embedder : nullptr,
+              .pooling = *vitrine::find_pooling(arguments.pooling)});
   if (!arguments.quiet) write_note(url + "/v1 answers; Ctrl-C ends it");
   while (interrupt_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   http.stop(Clock::now() + std::chrono::duration_cast<Clock::duration>(

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "vitrine/audit_log.h"
+#include "vitrine/embed.h"
 #include "vitrine/serve.h"
 
 namespace vitrine {
@@ -38,6 +39,7 @@ struct HttpLimits {
   size_t body_bytes = size_t{32} << 20;  ///< a request's body
   int connections = 4096;                ///< open at once
   int answers = 16;                      ///< to one body: prompts times "n"
+  int embeddings = 64;                   ///< bodies of all clients that wait to be embedded
   int64_t max_tokens = 0;      ///< of one answer; more is cut down to it. 0: what the context holds
   double header_seconds = 30;  ///< until a request's headers are there, from their first byte
   double body_seconds = 120;   ///< until its body is there
@@ -76,6 +78,12 @@ struct HttpAudit {
   std::string drafter = {};     ///< ServerOptions::drafter
 };
 
+/// What answers requests for embeddings.
+struct EmbeddingModel {
+  Model* model = nullptr;            ///< opened with embedding_options(); null: nobody does
+  Pooling pooling = Pooling::kMean;  ///< what becomes of a text's hidden states
+};
+
 namespace http {
 class HttpLoop;
 }  // namespace http
@@ -97,9 +105,10 @@ class VITRINE_API HttpServer {
   void start();
   /// The port that it listens on.
   uint16_t port() const;
-  /// Answers from now on. `server` stays until stop() has returned (not owned). Accounts need an
-  /// engine that records (EngineOptions::audit_mode).
-  void serve(Server& server, HttpAudit audit = {});
+  /// Answers from now on. `server` and the model of `embeddings`, which nobody else steps, stay
+  /// until stop() has returned (not owned). Accounts need an engine that records
+  /// (EngineOptions::audit_mode).
+  void serve(Server& server, HttpAudit audit = {}, const EmbeddingModel& embeddings = {});
   /// Takes no more requests, waits for those under way until the deadline, cuts off the rest and
   /// ends.
   void stop(std::chrono::steady_clock::time_point deadline = {});

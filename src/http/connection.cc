@@ -204,6 +204,7 @@ void Connection::finish_headers(const Request& request, Reply& reply) const {
 // One request; false: the connection ends behind it.
 asio::awaitable<bool> Connection::handle(RequestReader& reader) {
   Request request = reader.head();
+  request.is_gone = &is_gone_;
   ++shared_.counts.requests;
   keeps_alive_ = reader.keeps_alive() && !is_ending_ && !shared_.is_ending;
   reads_chunks_ = reader.reads_chunks();
@@ -254,12 +255,19 @@ asio::awaitable<bool> Connection::handle(RequestReader& reader) {
 // Runs the route on a worker, so that a large body holds up nobody's stream.
 asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& route) {
   Reply reply;
+  if (route.is_slow && shared_.slow_requests >= shared_.options.limits.embeddings) {
+    const Error error(ErrorKind::kOutOfMemory,
+                      "too many requests wait to be embedded; expected another try later");
+    reply = failed_reply(failure_of(error), route.failure);
+    co_return reply;
+  }
+  shared_.slow_requests += route.is_slow ? 1 : 0;
   co_await asio::co_spawn(
-      shared_.workers,
+      route.is_slow ? shared_.slow_worker : shared_.workers,
       [&]() -> asio::awaitable<void> {
         try {
-          const House house{shared_.options, shared_.server, shared_.created,
-                            &shared_.counts, &shared_.audit, shared_.closer};
+          const House house{shared_.options, shared_.server, shared_.created,  &shared_.counts,
+                            &shared_.audit,  shared_.closer, &shared_.embedder};
           reply = route.handle(house, request);
         } catch (...) {
           reply = failed_reply(current_failure(), route.failure);
@@ -267,6 +275,7 @@ asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& rou
         co_return;
       },
       asio::use_awaitable);
+  shared_.slow_requests -= route.is_slow ? 1 : 0;
   co_return reply;
 }
 

@@ -12,6 +12,7 @@
 #include "http/account.h"
 #include "http/bell.h"
 #include "http/counts.h"
+#include "http/embedder.h"
 #include "http/gate.h"
 #include "http/route.h"
 #include "http/transport.h"
@@ -28,6 +29,9 @@ struct Shared {
   Gate gate;
   asio::io_context& io;
   asio::thread_pool workers{2};
+  asio::thread_pool slow_worker{1};  ///< of routes that compute
+  int slow_requests = 0;             ///< that wait for it or have it; for the I/O thread
+  Embedder embedder;
   HttpCounts counts;
   HttpAudit audit;  // set before `server` is
   const std::shared_ptr<AccountCloser> closer = std::make_shared<AccountCloser>();
@@ -67,7 +71,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Bell bell_;
   asio::steady_timer stall_;
   std::string inbox_;       // bytes that no request has taken yet
-  bool is_gone_ = false;    // the client sends no more
+  std::atomic<bool> is_gone_ = false;    // the client sends no more
   bool is_ending_ = false;  // no further request
   bool is_busy_ = false;    // a request is under way
   bool keeps_alive_ = true;

@@ -34,6 +34,7 @@ HttpOptions checked(HttpOptions options) {
   }
   if (limits.connections < 1) refuse("http limit 'connections' is below 1");
   if (limits.answers < 1) refuse("http limit 'answers' is below 1");
+  if (limits.embeddings < 1) refuse("http limit 'embeddings' is below 1");
   for (const double each : {limits.header_seconds, limits.body_seconds, limits.idle_seconds,
                             limits.stall_seconds, limits.ping_seconds}) {
     if (!(each > 0 && each < 1e6)) refuse("a time of the http limits is not above 0");
@@ -82,8 +83,9 @@ class HttpLoop {
   }
 
   uint16_t port() const { return port_; }
-  void serve(Server& server, HttpAudit audit) {
+  void serve(Server& server, HttpAudit audit, const EmbeddingModel& embeddings) {
     shared_.audit = std::move(audit);
+    shared_.embedder.embeddings = embeddings;
     shared_.server = &server;
   }
 
@@ -99,6 +101,8 @@ class HttpLoop {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     on_io([this] { end_all(/*waits=*/false); });
+    shared_.embedder.is_ending = true;
+    shared_.slow_worker.join();
     shared_.workers.join();  // their replies are whole
     guard_.reset();
     thread_.join();
@@ -174,7 +178,9 @@ HttpServer::HttpServer(HttpOptions options)
 HttpServer::~HttpServer() = default;
 void HttpServer::start() { loop_->start(); }
 uint16_t HttpServer::port() const { return loop_->port(); }
-void HttpServer::serve(Server& server, HttpAudit audit) { loop_->serve(server, std::move(audit)); }
+void HttpServer::serve(Server& server, HttpAudit audit, const EmbeddingModel& embeddings) {
+  loop_->serve(server, std::move(audit), embeddings);
+}
 void HttpServer::stop(std::chrono::steady_clock::time_point deadline) { loop_->stop(deadline); }
 
 }  // namespace vitrine

@@ -2,6 +2,7 @@
 // A request and what it is replied, without a network.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -31,6 +32,7 @@ struct Request {
   std::string id;      ///< the client's x-request-id where it is a plain word, else a random one
   std::string suffix;  ///< what the "*" at the end of the route's path stands for
   Client client;
+  const std::atomic<bool>* is_gone = nullptr;  ///< the client has gone
 
   /// Empty where it is not there; `name` in lower case.
   const std::string& header(const std::string& name) const;

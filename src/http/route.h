@@ -11,6 +11,7 @@
 
 namespace vitrine::http {
 
+struct Embedder;
 struct HttpCounts;
 class AccountCloser;
 
@@ -22,6 +23,7 @@ struct House {
   HttpCounts* counts = nullptr;
   const HttpAudit* audit = nullptr;
   std::shared_ptr<AccountCloser> closer = {};
+  const Embedder* embedder = nullptr;  ///< never null
 
   /// What requests may call models by: the first one's name first.
   std::vector<std::string> model_names() const;
@@ -47,6 +49,7 @@ struct Route {
   Reply (*handle)(const House& house, const Request& request) = nullptr;
   /// How failures are told.
   std::string (*failure)(const Failure&) = openai_failure;
+  bool is_slow = false;  ///< it computes, so it has a thread on which one request follows another
 };
 
 struct RouteRegistration {
