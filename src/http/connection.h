@@ -70,10 +70,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::unique_ptr<Transport> transport_;
   Bell bell_;
   asio::steady_timer stall_;
-  std::string inbox_;       // bytes that no request has taken yet
-  std::atomic<bool> is_gone_ = false;    // the client sends no more
-  bool is_ending_ = false;  // no further request
-  bool is_busy_ = false;    // a request is under way
+  std::string inbox_;                  // bytes that no request has taken yet
+  std::atomic<bool> is_gone_ = false;  // the client sends no more
+  bool is_ending_ = false;             // no further request
+  bool is_busy_ = false;               // a request is under way
   bool keeps_alive_ = true;
   bool reads_chunks_ = true;
 };

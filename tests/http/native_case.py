@@ -17,8 +17,12 @@ class Case(unittest.TestCase):
     options = ()
 
     @classmethod
+    def model(cls):
+        return MODEL
+
+    @classmethod
     def setUpClass(cls):
-        cls.stack = served.served(MODEL, "--context", "512", *cls.options)
+        cls.stack = served.served(cls.model(), "--context", "512", *cls.options)
         cls.server = cls.stack.__enter__()
 
     @classmethod

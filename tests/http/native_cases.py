@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama-server's own routes, as its README and its tests have them: completions, tokens, infilling,
-properties and places. VITRINE_TOOL names the tool, VITRINE_MODEL a model; what needs a
-chat template or marks of infilling is left out where the model has none."""
+"""llama-server's own routes, as its README and its tests have them: completions, tokens,
+properties and places. VITRINE_TOOL names the tool, VITRINE_MODEL a model."""
 
 import json
 import sys
@@ -240,6 +239,8 @@ class Completion(Case):
 
 
 class Tokens(Case):
+    options = ("--chat-template", "chatml")
+
     def test_there_and_back(self):
         text = "What is the capital of France ?"
         ids = self.ids(text)
@@ -363,76 +364,22 @@ class Properties(Case):
         self.refuse("/slots/0?action=save", {"filename": "../x"}, 501)
 
 
-class NoSlots(Case):
+class Absent(Case):
     def test_slots(self):
         answer = self.server.ask("/slots")
         self.assertEqual(answer.status, 501)
         self.assertEqual(answer.json["error"]["type"], "not_supported_error")
 
+    def test_infill(self):
+        if len(self.ids("<|fim_prefix|>")) == 1:
+            self.skipTest("the model has marks of infilling")
+        self.refuse("/infill", {"input_prefix": "a", "input_suffix": "b"}, 501,
+                    "Infill is not supported by this model: prefix token is missing. suffix token "
+                    "is missing. middle token is missing. ")
+
     def test_embeddings(self):
         for path in ("/v1/embeddings", "/embeddings", "/embedding"):
             self.refuse(path, {"input": "a"}, 501, "--embeddings")
-
-
-class Infill(Case):
-    CODE = {"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n\nprint(add(1, 2))\n",
-            "n_predict": 8, **GREEDY}
-
-    def marks(self):
-        answer = self.server.ask("/infill", self.CODE)
-        if answer.status == 501:
-            self.assertEqual(
-                answer.json["error"]["message"],
-                "Infill is not supported by this model: prefix token is missing. suffix token is "
-                "missing. middle token is missing. ")
-            self.skipTest("the model has no marks of infilling")
-        self.assertEqual(answer.status, 200, answer.text)
-        return answer.json
-
-    def test_gap(self):
-        answer = self.marks()
-        self.assertTrue(answer["content"])
-        self.assertIn("def add(a, b):", answer["prompt"])
-        self.assertLess(answer["prompt"].index("def add"), answer["prompt"].index("print(add"))
-        streamed = self.server.ask("/infill", {**self.CODE, "stream": True}).events()
-        self.assertEqual("".join(event["content"] for event in streamed), answer["content"])
-
-    def test_neighbours_and_prompt(self):
-        self.marks()
-        extra = [{"filename": "llama.h", "text": "int32_t llama_n_threads();\n"}, {"text": "b"}]
-        answer = self.post("/infill", **{**self.CODE, "input_extra": extra, "prompt": "a +"})
-        prompt = answer["prompt"]
-        self.assertLess(prompt.index("llama.h"), prompt.index("def add"))
-        self.assertIn("return a +", prompt)
-
-    def test_long_files_are_cut(self):
-        self.marks()
-        long = "".join(f"line_{i} = {i}\n" for i in range(2000))
-        answer = self.post("/infill", **{**self.CODE, "input_prefix": long, "input_suffix": long})
-        self.assertLess(answer["tokens_evaluated"], 512)
-        self.assertIn("line_1999", answer["prompt"])
-        self.assertIn("line_0 = 0", answer["prompt"])
-
-    def test_text_is_no_mark(self):
-        self.marks()
-        mark = next(text for text in ("<|fim_middle|>", "<fim_middle>", "<MID>")
-                    if len(self.ids(text)) == 1)
-        body = {name: mark for name in ("input_prefix", "input_suffix", "prompt")}
-        body["input_extra"] = [{"filename": mark, "text": mark}]
-        answer = self.post("/infill", **body, n_predict=1)
-        # Five texts spell a mark; as marks they would be five tokens.
-        plain = len(self.ids(mark, parse_special=False))
-        self.assertGreaterEqual(answer["tokens_evaluated"], 5 * plain)
-
-    def test_refusals(self):
-        self.marks()
-        for change in ({"input_prefix": None}, {"input_suffix": None}, {"input_prefix": 5},
-                       {"prompt": [1]}, {"input_extra": {}}, {"input_extra": [{}]},
-                       {"input_extra": [5]}, {"input_extra": [{"filename": "ok"}]},
-                       {"input_extra": [{"filename": 1, "text": "a"}]},
-                       {"input_extra": [{"filename": "a", "text": 4}]}):
-            with self.subTest(change=change):
-                self.refuse("/infill", {**self.CODE, **change}, 400)
 
 
 class Keys(Case):
