@@ -141,6 +141,10 @@ class VITRINE_API KvCodec {
   /// kLatent: no codec of a host can yet.
   virtual bool has(KvFeature feature) const { return feature != KvFeature::kLatent; }
 
+  /// Counts the layouts that its forms have had. Raise it when their bytes get another meaning:
+  /// what a file keeps of another version is computed again (ServerOptions::prefix_store).
+  virtual int version() const { return 1; }
+
   /// Positions of a block, a multiple of 64 up to 256.
   virtual int block_length() const { return kKvTilePositions; }
   /// Bytes of a block of one kv head in its open form, a multiple of 64.

@@ -19,6 +19,7 @@ std::unique_ptr<Engine> engine::EngineAccess::load(const std::string& path,
       new Engine(std::make_unique<Engine::Impl>(path, options, request)));
 }
 
+engine::LoadedModel& engine::EngineAccess::model(Engine& engine) { return engine.impl_->model; }
 engine::Occupant& engine::EngineAccess::occupant(Engine& engine) { return engine.impl_->occupant; }
 engine::StepRunner& engine::EngineAccess::runner(Engine& engine) { return engine.impl_->runner; }
 engine::PartialSteps& engine::EngineAccess::partial_steps(Engine& engine) {

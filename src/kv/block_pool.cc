@@ -229,7 +229,7 @@ void BlockPool::prepare_again(uint64_t sequence, int64_t count) {
   const int64_t end = computed_length(sequence) + count;
   if (has_windows()) grow_window(found, end);
   while (has_full_layers() && std::ssize(found.blocks) < blocks_for(end)) {
-    const int32_t block = full_.take();
+    const int32_t block = take_full();
     set_blocks(found, std::ssize(found.blocks) + 1);
     found.blocks.back() = block;
   }
@@ -305,7 +305,7 @@ void BlockPool::prepare(uint64_t sequence, int64_t count) {
   if (!has_full_layers()) return;
   if (is_partial(found) && references(found.blocks.back()) > 1) own_last_block(found);
   while (std::ssize(found.blocks) < blocks_for(found.length + count)) {
-    const int32_t block = full_.take();
+    const int32_t block = take_full();
     set_blocks(found, std::ssize(found.blocks) + 1);
     found.blocks.back() = block;
   }
@@ -326,8 +326,14 @@ void BlockPool::put(uint64_t sequence, int64_t position, int32_t token) {
   found.history.back() = token;
 }
 
+int32_t BlockPool::take_full() {
+  const int32_t block = full_.take();
+  if (clear_block_) clear_block_(/*windowed=*/false, block);
+  return block;
+}
+
 int32_t BlockPool::take_block(int32_t copied) {
-  return take_copy(full_, full_.take(), copied, copy_block_);
+  return take_copy(full_, take_full(), copied, copy_block_);
 }
 
 // Copies into a block that was just taken, which goes back where the copy fails.
@@ -379,7 +385,7 @@ void BlockPool::set_length(Sequence& sequence, int64_t length) {
 
 // Its last block is shared, and will be written.
 void BlockPool::own_last_block(Sequence& sequence) {
-  const int32_t own = take_copy(full_, full_.take(), sequence.blocks.back(), copy_block_);
+  const int32_t own = take_copy(full_, take_full(), sequence.blocks.back(), copy_block_);
   full_.drop(sequence.blocks.back());
   sequence.blocks.back() = own;
 }

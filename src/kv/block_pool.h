@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kv/block_store.h"
+#include "kv/prefix_shape.h"
 #include "kv/sequence_slots.h"
 #include "kv/state_pool.h"
 #include "vitrine/core.h"
@@ -118,8 +119,21 @@ class BlockPool {
   /// blocks. Takes no block. Throws kOutOfMemory as create() does.
   uint64_t attach(uint64_t prefix, int64_t length);
   void release_prefix(uint64_t prefix);
+  /// Returns what a prefix is without its bytes; the blocks before `first_block` are left out.
+  PrefixShape shape(uint64_t prefix, int64_t first_block) const;
+  /// Makes a prefix of such a shape in blocks and slots that are free, whose bytes the caller
+  /// writes; its first blocks are those of `parent`, where it leaves some out. Windows and states
+  /// that nobody needs give way. Throws kOutOfMemory where there is no room, kInvalidArgument for a
+  /// shape that does not fit this pool or the parent; nothing has changed then.
+  uint64_t restore(const PrefixShape& shape, uint64_t parent);
   /// Returns the prefix. Throws kInvalidArgument where it is unknown.
   const PrefixBlocks& prefix(uint64_t prefix) const;
+
+  /// Has `clear(windowed, block)` called for each block that is taken from now on, so that who
+  /// reads a block out finds nothing of whom it belonged to before.
+  void clear_taken(std::function<void(bool windowed, int32_t block)> clear) {
+    clear_block_ = std::move(clear);
+  }
 
   /// Makes room for `count` more positions; a shared last block is copied before it is written. The
   /// caller has checked that enough blocks are free (Tally) and that the context holds them. Does
@@ -250,6 +264,7 @@ class BlockPool {
   }
   uint64_t create_with(std::span<const int32_t> blocks, std::span<const int32_t> history,
                        int32_t adapter);
+  int32_t take_full();
   void set_blocks(Sequence& sequence, int64_t count);
   void set_length(Sequence& sequence, int64_t length);
   void own_last_block(Sequence& sequence);
@@ -268,6 +283,9 @@ class BlockPool {
   }
   template <typename Gain>
   PrefixBlocks* stalest_prefix(Gain gain_of);
+  void free_prefix_window();
+  void free_prefix_state();
+  void check_shape(const PrefixShape& shape, uint64_t parent) const;  // restored_prefix.cc
   template <typename Condition>
   Sequence* stalest_sequence(const Sequence& runs, Condition may_give);
   bool is_current_state(const Sequence& runs, int32_t slot) const;
@@ -305,6 +323,7 @@ class BlockPool {
   PoolSizes sizes_;
   int64_t table_stride_;
   std::function<void(int32_t, int32_t)> copy_block_, copy_window_block_;
+  std::function<void(bool, int32_t)> clear_block_;  // none: blocks are taken as they are
   BlockStore full_, windowed_;
   SequenceSlots slots_;
   StatePool states_;

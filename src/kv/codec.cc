@@ -58,6 +58,7 @@ bool register_codec(std::shared_ptr<const KvCodec> codec) {
   CodecEntry entry;
   entry.name = codec->name();
   entry.block_length = codec->block_length();
+  entry.version = codec->version();
   entry.tiles = codec.get();
   const std::scoped_lock lock(registry().mutex);
   if (registry().codecs.find(entry.name) != nullptr) return false;

@@ -40,6 +40,8 @@ struct CodecEntry {
   /// (kernels::largest_kv_number).
   std::optional<DType> reference_type = {};
   bool reference_rounds_to_integers = false;
+  /// Counts the forms that its blocks' bytes have had: bytes of another one mean something else.
+  int version = 1;
   /// Its `attend` keeps to AttentionSpan::window, and starts from AttentionSpan::sinks. A layer
   /// that needs what a codec does not say is refused with it.
   bool sees_windows = false, sees_sinks = false;

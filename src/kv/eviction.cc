@@ -49,7 +49,8 @@ BlockPool::Sequence* BlockPool::stalest_sequence(const Sequence& runs, Condition
   return stalest;
 }
 
-int32_t BlockPool::take_window_block(Sequence& runs) {
+// Prefixes give up their windows until a block is free, as far as that helps.
+void BlockPool::free_prefix_window() {
   const auto gain_of = [this](const PrefixBlocks& prefix) {
     int gain = kNothing;
     for (const int32_t block : prefix.window_blocks) {
@@ -60,9 +61,13 @@ int32_t BlockPool::take_window_block(Sequence& runs) {
   };
   while (windowed_.num_free() == 0) {
     PrefixBlocks* const prefix = stalest_prefix(gain_of);
-    if (prefix == nullptr) break;
+    if (prefix == nullptr) return;
     drop_window(*prefix);
   }
+}
+
+int32_t BlockPool::take_window_block(Sequence& runs) {
+  free_prefix_window();
   while (windowed_.num_free() == 0) {
     Sequence* const sequence =
         stalest_sequence(runs, [](const Sequence& of) { return !of.checkpoints.all().empty(); });
@@ -70,7 +75,9 @@ int32_t BlockPool::take_window_block(Sequence& runs) {
     const HeldState gone = sequence->checkpoints.remove(0);
     drop_unheld(*sequence, first_seen(gone.length), blocks_for(gone.length));
   }
-  return windowed_.take();
+  const int32_t block = windowed_.take();
+  if (clear_block_) clear_block_(/*windowed=*/true, block);
+  return block;
 }
 
 /// Whether another sequence stands in this state: whoever else gives it up frees no slot.
@@ -78,6 +85,25 @@ bool BlockPool::is_current_state(const Sequence& runs, int32_t slot) const {
   return std::ranges::any_of(sequences_, [&](const auto& entry) {
     return &entry.second != &runs && entry.second.state.slot == slot;
   });
+}
+
+// Prefixes give up their states until a slot is free, as far as that helps.
+void BlockPool::free_prefix_state() {
+  const auto gain_of = [this](const PrefixBlocks& prefix) -> int {
+    const int32_t slot = prefix.state.slot;
+    if (slot < 0) return kNothing;
+    if (states_.references(slot) == 1) return kRoom;
+    const bool is_current = std::ranges::any_of(
+        sequences_, [slot](const auto& entry) { return entry.second.state.slot == slot; });
+    return is_current ? kNothing : kShare;
+  };
+  while (states_.num_free() == 0) {
+    PrefixBlocks* const prefix = stalest_prefix(gain_of);
+    if (prefix == nullptr) {
+      throw Error(ErrorKind::kOutOfMemory, "no slot is free for the state of a prefix");
+    }
+    states_.drop(prefix->state);
+  }
 }
 
 // There is a slot in the end, since every sequence that lives can have one.

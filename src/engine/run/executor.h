@@ -23,6 +23,7 @@
 
 namespace vitrine::engine {
 
+class BlockAccess;
 class WorkerPool;
 struct EngineThreads;
 
@@ -164,6 +165,8 @@ class Executor {
   /// Takes so many rows of the last pass's journal into a state that has not taken them in, with
   /// the bits that the pass would have left there.
   virtual void replay_state(int32_t /*slot*/, int64_t /*first_row*/, int64_t /*count*/) {}
+  /// Returns its blocks and states as bytes; null where the host cannot reach them.
+  virtual BlockAccess* block_access() { return nullptr; }
   virtual const std::vector<PlanEntry>& plan() const = 0;
   /// Fills in what the executor knows: isa, threads, bytes, parameters, invariance.
   virtual void describe(ModelSummary& summary) const = 0;

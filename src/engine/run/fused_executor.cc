@@ -7,6 +7,7 @@
 
 #include "engine/read_bandwidth.h"
 #include "engine/run/adapter_groups.h"
+#include "engine/run/block_access.h"
 #include "engine/run/engine_threads.h"
 #include "engine/run/executor.h"
 #include "engine/run/kv_layers.h"
@@ -21,7 +22,7 @@ namespace vitrine::engine {
 
 namespace {
 
-class FusedExecutor final : public Executor {
+class FusedExecutor final : public Executor, private BlockAccess {
  public:
   explicit FusedExecutor(const ExecutorInputs& inputs)
       : kernel_(ops::select_cpu_kernels()),
@@ -142,14 +143,14 @@ class FusedExecutor final : public Executor {
 
   void copy_state(int32_t from, int32_t to) override {
     const size_t bytes = state_floats_ * sizeof(float);
-    std::byte* const base = state_memory_->data();
-    std::byte* const target = base + static_cast<size_t>(to) * bytes;
     if (from < 0) {
-      std::memset(target, 0, bytes);
+      std::memset(state(to), 0, bytes);
     } else {
-      std::memcpy(target, base + static_cast<size_t>(from) * bytes, bytes);
+      std::memcpy(state(to), state(from), bytes);
     }
   }
+
+  BlockAccess* block_access() override { return this; }
 
   int64_t journal_rows() const override { return graph_.has_state() ? max_rows_ : 0; }
   void replay_state(int32_t slot, int64_t first_row, int64_t count) override {
@@ -190,6 +191,31 @@ class FusedExecutor final : public Executor {
   }
 
  private:
+  std::byte* state(int32_t slot) const {
+    return state_memory_->data() + static_cast<size_t>(slot) * state_floats_ * sizeof(float);
+  }
+
+  size_t num_bytes(Kind kind) const override {
+    if (kind == Kind::kState) return state_floats_ * sizeof(float);
+    return kv_.block_bytes(kind == Kind::kWindowed);
+  }
+  void read(Kind kind, int32_t index, std::span<std::byte> to) const override {
+    if (kind == Kind::kState) {
+      std::memcpy(to.data(), state(index), to.size());
+    } else {
+      kv_.read_block(kind == Kind::kWindowed, index, to.data());
+    }
+  }
+  void write(Kind kind, int32_t index, std::span<const std::byte> from) override {
+    if (kind == Kind::kState) {
+      std::memcpy(state(index), from.data(), from.size());
+    } else {
+      kv_.write_block(kind == Kind::kWindowed, index, from.data());
+    }
+  }
+
+  void clear(Kind kind, int32_t index) override { kv_.clear_block(kind == Kind::kWindowed, index); }
+
   void use_new_weights() {
     for (const auto& op : ops_) op->use_loaded_weights();
   }

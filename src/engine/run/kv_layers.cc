@@ -17,12 +17,6 @@ namespace {
                                            "; use another of kv_codecs, as f32");
 }
 
-void copy_block(void* plane, size_t bytes, int32_t from, int32_t to) {
-  auto* base = static_cast<std::byte*>(plane);
-  std::memcpy(base + static_cast<size_t>(to) * bytes, base + static_cast<size_t>(from) * bytes,
-              bytes);
-}
-
 }  // namespace
 
 KvLayers::KvLayers(const ExecutorInputs& inputs, const kernels::CpuKernels& kernel) {
@@ -81,13 +75,53 @@ void KvLayers::allocate() {
   }
 }
 
-void KvLayers::copy_blocks(bool windowed, int32_t from, int32_t to) const {
+template <typename Visit>
+void KvLayers::visit_planes(bool windowed, int32_t block, Visit visit) const {
+  const auto index = static_cast<size_t>(block);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     const auto& [first, second] = planes_[layer];
     const kernels::KvView& view = layers_[layer].view;
-    if (first.is_windowed == windowed) copy_block(view.keys, first.block_bytes, from, to);
-    if (second.is_windowed == windowed) copy_block(view.values, second.block_bytes, from, to);
+    if (first.is_windowed == windowed && first.block_bytes > 0) {
+      visit(static_cast<std::byte*>(view.keys) + index * first.block_bytes, first.block_bytes);
+    }
+    if (second.is_windowed == windowed && second.block_bytes > 0) {
+      visit(static_cast<std::byte*>(view.values) + index * second.block_bytes, second.block_bytes);
+    }
   }
+}
+
+void KvLayers::copy_blocks(bool windowed, int32_t from, int32_t to) const {
+  const ptrdiff_t distance = ptrdiff_t{to} - from;
+  visit_planes(windowed, from, [distance](std::byte* block, size_t bytes) {
+    std::memcpy(block + distance * static_cast<ptrdiff_t>(bytes), block, bytes);
+  });
+}
+
+size_t KvLayers::block_bytes(bool windowed) const {
+  size_t all = 0;
+  for (const auto& [first, second] : planes_) {
+    all += first.is_windowed == windowed ? first.block_bytes : 0;
+    all += second.is_windowed == windowed ? second.block_bytes : 0;
+  }
+  return all;
+}
+
+void KvLayers::read_block(bool windowed, int32_t block, std::byte* to) const {
+  visit_planes(windowed, block, [&to](const std::byte* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    to += bytes;
+  });
+}
+
+void KvLayers::write_block(bool windowed, int32_t block, const std::byte* from) const {
+  visit_planes(windowed, block, [&from](std::byte* to, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    from += bytes;
+  });
+}
+
+void KvLayers::clear_block(bool windowed, int32_t block) const {
+  visit_planes(windowed, block, [](std::byte* at, size_t bytes) { std::memset(at, 0, bytes); });
 }
 
 }  // namespace vitrine::engine

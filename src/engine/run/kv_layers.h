@@ -33,6 +33,12 @@ class KvLayers {
   /// Copies what each layer keeps in a block of one kind: those that see all positions, or those
   /// within a window and of open forms.
   void copy_blocks(bool windowed, int32_t from, int32_t to) const;
+  /// Returns the bytes of a block of one kind, in all layers.
+  size_t block_bytes(bool windowed) const;
+  /// Copy a block of one kind out and in, block_bytes() of it, layer after layer.
+  void read_block(bool windowed, int32_t block, std::byte* to) const;
+  void write_block(bool windowed, int32_t block, const std::byte* from) const;
+  void clear_block(bool windowed, int32_t block) const;
 
  private:
   /// The two parts of a layer's memory: keys and values, or closed and open forms of blocks.
@@ -43,6 +49,9 @@ class KvLayers {
     size_t num_bytes() const { return block_bytes * static_cast<size_t>(blocks); }
   };
   void plan_layer(const ExecutorInputs& inputs, const kernels::CpuKernels& kernel, int layer);
+  /// Calls `visit` with the address and the bytes of a block in each plane of one kind.
+  template <typename Visit>
+  void visit_planes(bool windowed, int32_t block, Visit visit) const;
 
   std::vector<ops::KvLayer> layers_;
   std::vector<std::pair<Plane, Plane>> planes_;                   // [layers]
