@@ -201,6 +201,19 @@ class VITRINE_API ServedRequest {
   std::shared_ptr<Handle> handle_;
 };
 
+/// Where prefixes outlive the server.
+struct PrefixStoreOptions {
+  /// The folder of their files, which is made where it is not there; empty: they end with the
+  /// server. Of several models, each that has a name has a folder of its own within it.
+  std::string folder = {};
+  /// Bytes of all files in it together; those that were used least recently give way.
+  uint64_t max_bytes = uint64_t{4} << 30;
+  /// Returns the key of a tenant's files, 32 bytes that nobody can guess; empty: they are not
+  /// encrypted. Where tenants share prefixes the tenant is empty. Called on a thread of the
+  /// store's, once for each tenant and adapter. Where it throws, nothing of that tenant is stored.
+  std::function<std::string(const std::string& tenant)> key = {};
+};
+
 /// How a server decides.
 struct ServerOptions {
   /// Who goes next of those that wait: "hrrn" (highest response ratio: a wait in relation to the
@@ -231,6 +244,8 @@ struct ServerOptions {
   /// Lines of messages that go behind the others of their message, which a tenant has asked for: it
   /// changes what the model reads.
   std::vector<StableRoot> stable_roots = {};
+  /// Where prefixes are kept beyond the server's end. It works on the CPU's fused kernels.
+  PrefixStoreOptions prefix_store = {};
   /// Where records of requests without a sink of their own go (not owned; null: nowhere).
   AuditSink* audit = nullptr;
 };
@@ -278,6 +293,12 @@ struct ServerTelemetry {
   double evicted_age_seconds = 0;       ///< since they were last used, all together
   int64_t kept_prefixes = 0;            ///< now
   int64_t record_bytes = 0;             ///< what the recorder said of these, now
+  uint64_t store_written = 0;           ///< prefixes that became files of the prefix store
+  uint64_t store_read = 0;              ///< prefixes that came from its files
+  uint64_t store_read_tokens = 0;       ///< of these
+  uint64_t store_refused = 0;           ///< files that were left out (Server::store_notes)
+  uint64_t store_removed = 0;           ///< files that gave way to others
+  uint64_t store_bytes = 0;             ///< of all its files, now
   int64_t free_blocks = 0;              ///< of keys and values, now
   int64_t num_blocks = 0;               ///< of them all
   uint64_t prompt_breaks = 0;           ///< requests with a PromptBreak
@@ -311,14 +332,15 @@ VITRINE_API void prepare_for_serving(ModelOptions& options, int max_running);
 /// A thread of its own steps, another one renders prompts and compiles constraints. Thread-safe.
 class VITRINE_API Server {
  public:
-  /// Throws kInvalidArgument for options out of range, and what AuditSink::open throws.
+  /// Throws kInvalidArgument for options out of range, kUnsupported for a prefix store where keys
+  /// and values cannot be read out, and what AuditSink::open throws.
   explicit Server(Model model, const ServerOptions& options = {});
   /// Several models, which step by turns. Throws kInvalidArgument besides where there is none, or
   /// two have one name.
   explicit Server(std::vector<NamedModel> models, const ServerOptions& options = {});
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
-  /// Cancels what is not finished and waits for the step under way.
+  /// Cancels what is not finished, waits for the step under way, and stores prefixes.
   ~Server();
 
   /// Takes a request in; what is wrong with it its last event tells. Throws kInvalidArgument where
@@ -337,8 +359,14 @@ class VITRINE_API Server {
   std::vector<int32_t> encode(const ServeRequest& request) const;
   /// What it has done so far.
   ServerTelemetry telemetry() const;
-  /// Gives up all prefixes that no answer uses.
+  /// Gives up all prefixes that no answer uses. The store's files stay.
   void clear_cache();
+  /// Waits until prefixes that were computed so far are in the store's files, as the server's end
+  /// does. Returns at once where there is no store.
+  void store_prefixes();
+  /// Returns the last lines about files that the store left out and about what it could not write,
+  /// each with the file, what was found and what was expected.
+  std::vector<std::string> store_notes() const;
 
  private:
   std::unique_ptr<serve::ServerLoop> loop_;

@@ -61,9 +61,10 @@ struct Job {
   int64_t preemptions = 0;                 ///< so far
   PrefixBreak prefix_break = {};           ///< where it parts from what the tree has
   int64_t cached_tokens = 0;               ///< of its prompt, that it began with
-  const std::atomic<bool>* cancelled = nullptr;          ///< raised by the host; null: never
-  std::function<bool()> is_paused = {};                  ///< its reader is behind; empty: never
-  bool has_begun = false;                                ///< it had a place before
+  const std::atomic<bool>* cancelled = nullptr;  ///< raised by the host; null: never
+  std::function<bool()> is_paused = {};          ///< its reader is behind; empty: never
+  bool has_begun = false;                        ///< it had a place before
+  bool knows_store = false;  ///< the store has nothing for it, or nothing any more
   std::function<void(int64_t cached)> on_begin = {};     ///< it has a place, the first time
   std::function<bool(const TokenEvent&)> on_token = {};  ///< false ends it
   std::function<void(JobEnd)> on_end = {};  ///< called once, when nothing else of it is left

@@ -17,6 +17,7 @@ struct PrefixTree::Node {
   int64_t uses = 0;
   double last_use = 0;
   double rank = 0;
+  bool is_stored = false;
 
   bool is_free_leaf() const { return parent != nullptr && children.empty() && holders == 0; }
 };
@@ -77,6 +78,30 @@ PrefixTree::Match PrefixTree::find(const PrefixKey& key, std::span<const int32_t
   return best;
 }
 
+PrefixTree::Match PrefixTree::covering(const PrefixKey& key,
+                                       std::span<const int32_t> tokens) const {
+  const Place place = descend(key, tokens);
+  if (place.node == nullptr || place.known == 0) return {};
+  return {place.node->prefix, place.known, place.node};
+}
+
+void PrefixTree::visit(const PrefixKey& key, Node& node, std::vector<int32_t>& tokens,
+                       const std::function<void(const Kept&)>& show) {
+  tokens.insert(tokens.end(), node.edge.begin(), node.edge.end());
+  if (node.prefix != 0) {
+    show({&key, tokens, node.prefix, &node, node.uses, node.is_stored});
+  }
+  for (const auto& [token, child] : node.children) visit(key, *child, tokens, show);
+  tokens.resize(tokens.size() - node.edge.size());
+}
+
+void PrefixTree::visit(const std::function<void(const Kept&)>& show) const {
+  std::vector<int32_t> tokens;
+  for (const auto& [key, root] : roots_) visit(key, *root, tokens, show);
+}
+
+void PrefixTree::mark_stored(Node* node) { node->is_stored = true; }
+
 PrefixBreak PrefixTree::find_break(const PrefixKey& key, std::span<const int32_t> tokens) const {
   constexpr size_t kLookAhead = 1024, kWindow = 16, kMostChanged = 96;
   const Place place = descend(key, tokens);
@@ -131,6 +156,7 @@ void PrefixTree::keep(Node* node, PrefixId prefix) {
   if (node->prefix != 0) stepper_.release_prefix(node->prefix);
   num_prefixes_ += node->prefix == 0 ? 1 : 0;
   node->prefix = prefix;
+  node->is_stored = false;
 }
 
 // A node that ends at `at` comes between this one and its parent.
@@ -186,6 +212,25 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, 
                                      double now, std::span<const int32_t> words) {
   if (length <= 0) return nullptr;
   const auto tokens = stepper_.tokens(sequence).first(static_cast<size_t>(length));
+  return insert(key, tokens, now, words, [&] { return stepper_.retain(sequence, length); });
+}
+
+PrefixTree::Node* PrefixTree::adopt(const PrefixKey& key, PrefixId prefix, double now,
+                                    std::span<const int32_t> words) {
+  bool is_taken = false;
+  const std::span<const int32_t> tokens = stepper_.prefix(prefix).tokens;
+  Node* const node = insert(key, tokens, now, words, [&] {
+    is_taken = true;
+    return prefix;
+  });
+  if (!is_taken) stepper_.release_prefix(prefix);
+  return node;
+}
+
+PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, std::span<const int32_t> tokens,
+                                     double now, std::span<const int32_t> words,
+                                     const std::function<PrefixId()>& make) {
+  const int64_t length = std::ssize(tokens);
   std::unique_ptr<Node>& root = roots_[key];
   if (root == nullptr) root = std::make_unique<Node>();
   const Place place = descend(key, tokens);
@@ -196,7 +241,7 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, 
     leaf->parent = node;
     leaf->edge.assign(tokens.begin() + node->end, tokens.end());
     leaf->end = length;
-    keep(leaf.get(), stepper_.retain(sequence, length));
+    keep(leaf.get(), make());
     if (token_words_ > 0 && std::ssize(words) >= length * token_words_) {
       leaf->words.assign(words.begin() + node->end * token_words_,
                          words.begin() + length * token_words_);
@@ -207,8 +252,9 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, 
     node = slot.get();
   } else if (has_states_ &&
              stepper_.resumed_length(node->prefix, length) < length) {  // this one has its state
-    keep(node, stepper_.retain(sequence, length));
+    keep(node, make());
   }
+  ++num_changes_;
   node->last_use = now;
   rank(node);
   hold(node);
@@ -217,6 +263,7 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, SequenceId sequence, 
 
 void PrefixTree::use(Node* node, double now) {
   hold(node);
+  ++num_changes_;
   for (Node* each = node; each->parent != nullptr; each = each->parent) {
     ++each->uses;
     each->last_use = now;
@@ -266,22 +313,39 @@ void PrefixTree::remove(Node* leaf) {
   parent->children.erase(leaf->edge.front());
 }
 
-PrefixTree::Evicted PrefixTree::evict(double now) {
+// Null where nothing can go.
+PrefixTree::Node* PrefixTree::least_leaf() const {
   std::vector<Node*> leaves;
   for (const auto& [key, root] : roots_) collect(*root, leaves);
-  if (leaves.empty()) return {};
-  Node* const least = *std::ranges::min_element(
+  if (leaves.empty()) return nullptr;
+  return *std::ranges::min_element(
       leaves, {}, [](const Node* node) { return std::pair(node->rank, node->last_use); });
+}
+
+PrefixTree::Evicted PrefixTree::evict(double now) {
+  Node* const least = least_leaf();
+  if (least == nullptr) return {};
   const Evicted evicted{std::ssize(least->edge), now - least->last_use};
   age_ = std::max(age_, least->rank);
+  if (show_evicted_) {
+    const Node* root = least;
+    while (root->parent != nullptr) root = root->parent;
+    const auto entry = std::ranges::find_if(
+        roots_, [root](const auto& each) { return each.second.get() == root; });
+    std::vector<int32_t> tokens(static_cast<size_t>(least->end));
+    for (const Node* node = least; node->parent != nullptr; node = node->parent) {
+      std::ranges::copy(node->edge, tokens.begin() + node->end - std::ssize(node->edge));
+    }
+    show_evicted_({&entry->first, tokens, least->prefix, least, least->uses, least->is_stored});
+  }
   remove(least);
   std::erase_if(roots_, [](const auto& entry) { return entry.second->children.empty(); });
   return evicted;
 }
 
 void PrefixTree::clear() {
-  while (evict(0).tokens > 0) {
-  }
+  while (Node* const least = least_leaf()) remove(least);
+  std::erase_if(roots_, [](const auto& entry) { return entry.second->children.empty(); });
 }
 
 }  // namespace vitrine::serve

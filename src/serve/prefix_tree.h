@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -50,6 +51,26 @@ class PrefixTree {
   /// Finds the longest beginning of the tokens that can be gone on from. Changes nothing.
   Match find(const PrefixKey& key, std::span<const int32_t> tokens) const;
 
+  /// Finds the prefix that has most of the tokens, whether it can be gone on from there or not.
+  Match covering(const PrefixKey& key, std::span<const int32_t> tokens) const;
+
+  /// A prefix that is kept.
+  struct Kept {
+    const PrefixKey* key = nullptr;
+    std::span<const int32_t> tokens;  ///< from the root on; valid while it is visited
+    PrefixId prefix = 0;
+    Node* node = nullptr;
+    int64_t uses = 0;
+    bool is_stored = false;  ///< mark_stored() was told of it
+  };
+  /// Shows all prefixes, those above others first.
+  void visit(const std::function<void(const Kept&)>& show) const;
+  static void mark_stored(Node* node);
+  /// Has `show` called with each prefix that gives way to others, while it is still there.
+  void show_evicted(std::function<void(const Kept&)> show) { show_evicted_ = std::move(show); }
+  /// Counts insertions and uses.
+  uint64_t num_changes() const { return num_changes_; }
+
   /// Says where tokens part from a kept text and go on alike behind.
   PrefixBreak find_break(const PrefixKey& key, std::span<const int32_t> tokens) const;
 
@@ -58,6 +79,9 @@ class PrefixTree {
   /// which is held (drop() it); null where `length` is 0.
   Node* insert(const PrefixKey& key, SequenceId sequence, int64_t length, double now,
                std::span<const int32_t> words = {});
+  /// Takes a prefix over, as insert() makes one of a sequence, or releases it where the tree has
+  /// it. Where it throws, the prefix is the caller's still.
+  Node* adopt(const PrefixKey& key, PrefixId prefix, double now, std::span<const int32_t> words);
   /// Says how many words there are of a token, once that is known.
   void set_token_words(int64_t count) { token_words_ = count; }
   /// Returns [length, token_words] what the recorder said of a match's tokens; empty where it was
@@ -89,12 +113,17 @@ class PrefixTree {
  private:
   struct Place;
   Place descend(const PrefixKey& key, std::span<const int32_t> tokens) const;
+  Node* insert(const PrefixKey& key, std::span<const int32_t> tokens, double now,
+               std::span<const int32_t> words, const std::function<PrefixId()>& make);
   Node* split(Node* node, int64_t at);
   void keep(Node* node, PrefixId prefix);
   void remove(Node* leaf);
+  Node* least_leaf() const;
   /// Returns the blocks that an edge's tokens stand in.
   int64_t edge_blocks(const Node& node) const;
   void rank(Node* node) const;
+  static void visit(const PrefixKey& key, Node& node, std::vector<int32_t>& tokens,
+                    const std::function<void(const Kept&)>& show);
   static void collect(const Node& node, std::vector<Node*>& leaves);
   int64_t evictable_blocks(const Node& node, bool& is_held) const;
   static void release_all(Stepper& stepper, Node& node);
@@ -105,6 +134,8 @@ class PrefixTree {
   double age_ = 0;  // of Greedy-Dual: the rank of what was evicted last
   int64_t num_prefixes_ = 0;
   int64_t token_words_ = 0;
+  uint64_t num_changes_ = 0;
+  std::function<void(const Kept&)> show_evicted_;
   uint64_t num_words_ = 0;  // that nodes hold
   std::map<PrefixKey, std::unique_ptr<Node>> roots_;
 };

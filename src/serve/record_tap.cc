@@ -75,7 +75,7 @@ void RecordTap::on_event(const AuditEvent& event) {
 }
 
 void RecordTap::copy(AuditSink& sink, uint64_t sequence, PrefixId prefix,
-                     std::span<const int32_t> tokens) const {
+                     std::span<const int32_t> tokens, std::span<const int32_t> words) const {
   const auto count = static_cast<int64_t>(tokens.size());
   AuditEvent copied;
   copied.kind = AuditEvent::Kind::kCopied;
@@ -83,7 +83,6 @@ void RecordTap::copy(AuditSink& sink, uint64_t sequence, PrefixId prefix,
   copied.source = (prefix + 1) * 0x9E3779B97F4A7C15ull ^ salt_;
   copied.length = count;
   sink.on_event(copied);
-  const std::span<const int32_t> words = this->words(sequence);
   for (int64_t first = 0; first < count; first += max_step_tokens_) {
     const auto part = static_cast<size_t>(std::min(max_step_tokens_, count - first));
     const AuditPassHeader header = audit::record_header(layout_, pass_, part, 0);

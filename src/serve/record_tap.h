@@ -25,9 +25,9 @@ class RecordTap final : public AuditSink {
   /// Words of a token; 0 before open().
   int64_t token_words() const { return layout_.token_words; }
   /// Tells a sequence's own sink of the tokens that it begins with, whose records are copies of
-  /// what was recorded when a prefix was made. Throws what the sink throws.
-  void copy(AuditSink& sink, uint64_t sequence, PrefixId prefix,
-            std::span<const int32_t> tokens) const;
+  /// what was recorded when a prefix was made, its words. Throws what the sink throws.
+  void copy(AuditSink& sink, uint64_t sequence, PrefixId prefix, std::span<const int32_t> tokens,
+            std::span<const int32_t> words) const;
 
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;

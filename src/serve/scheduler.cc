@@ -12,9 +12,6 @@ namespace vitrine::serve {
 
 namespace {
 
-constexpr int64_t kLeastChunk = 8;      // tokens of a prompt in a step beside answers
-constexpr int64_t kForcedTokens = 32;   // that an answer may bring to a step without guesses
-constexpr double kShortStep = 0.02;     // seconds that nobody minds
 constexpr int64_t kWorthWaiting = 64;   // tokens that another one is computing already
 constexpr int64_t kAnswerReserve = 64;  // positions that an answer is given before it begins
 }  // namespace
@@ -72,11 +69,13 @@ ServerTelemetry Scheduler::telemetry() const {
   now.kept_prefixes = tree_.num_prefixes();
   now.record_bytes = static_cast<int64_t>(tree_.word_bytes());
   std::tie(now.free_blocks, now.num_blocks) = stepper_.kv_blocks();
+  if (stored_ != nullptr) stored_->add_counts(now);
   return now;
 }
 
 bool Scheduler::step() {
   const double begin = thread_seconds();
+  if (stored_ != nullptr) stored_->take_in(clock_());
   drop_cancelled();
   resume_preempted();
   admit();
@@ -84,7 +83,17 @@ bool Scheduler::step() {
   telemetry_.scheduler_seconds += thread_seconds() - begin;
   if (is_planned) run();
   remove_ended();
+  if (stored_ != nullptr && is_idle()) stored_->store_one();
   return is_planned;
+}
+
+void Scheduler::keep_in(Engine& engine, std::unique_ptr<PrefixStore> store) {
+  stored_ = std::make_unique<StoredPrefixes>(
+      engine, tree_, tap_, std::move(store), [this] { return evict(); }, options_.audit);
+}
+
+void Scheduler::store_prefixes() {
+  if (stored_ != nullptr) stored_->store_all();
 }
 
 void Scheduler::drop_cancelled() {
@@ -144,8 +153,14 @@ PrefixTree::Match Scheduler::find(const Job& job) const {
 }
 
 // Below 0 where it is better to wait for what another one is computing.
-int64_t Scheduler::uncached_tokens(const Job& job) {
+int64_t Scheduler::uncached_tokens(Job& job) {
   PrefixTree::Match match = find(job);
+  if (stored_ != nullptr && !job.knows_store && may_reuse(job)) {
+    const auto own = std::span(job.prompt).first(job.prompt.size() - 1);
+    const double waited = clock_() - job.ready;
+    if (stored_->awaits({job.adapter, job.cache_scope}, own, match.length, waited)) return -1;
+    job.knows_store = true;
+  }
   const int64_t kept = tree_.num_prefixes();
   if (waits_for_prefix(job, match)) return -1;
   if (tree_.num_prefixes() != kept) match = find(job);
@@ -180,7 +195,7 @@ void Scheduler::admit() {
   if (somebody_waits) return;
   while (std::ssize(running_) < options_.max_running && !waiting_.empty()) {
     const size_t next = waiting_.choose(clock_(), costs_.of_prompt_token(),
-                                        [this](const Job& job) { return uncached_tokens(job); });
+                                        [this](Job& job) { return uncached_tokens(job); });
     if (next == waiting_.size()) return;
     if (!admit(waiting_.take(next))) return;
   }
@@ -227,7 +242,8 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
       tap_.follow(answer->sequence(), std::move(words));
       if (begun.audit != nullptr && match.length > 0) {
         tap_.copy(*begun.audit, answer->sequence(), match.prefix,
-                  std::span(begun.prompt).first(static_cast<size_t>(match.length)));
+                  std::span(begun.prompt).first(static_cast<size_t>(match.length)),
+                  tap_.words(answer->sequence()));
       }
     }
     if (!std::exchange(begun.has_begun, true)) {
@@ -241,133 +257,6 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
   } catch (...) {
     on_end(JobEnd::failed(host_error()));
   }
-  return true;
-}
-
-bool Scheduler::plan() {
-  plan_.begin(stepper_.options());
-  answers_.clear();
-  prompts_.clear();
-  for (auto& answer : running_) {
-    if (answer->is_preempted() || answer->finished()) continue;
-    if (answer->is_paused()) {
-      ++telemetry_.paused_readers;
-      continue;
-    }
-    (answer->is_in_prompt() ? prompts_ : answers_).push_back(answer.get());
-  }
-  plan_answers();
-  plan_prompts();
-  return make_fit();
-}
-
-void Scheduler::add_input(RunningAnswer& answer, int64_t most_tokens, int64_t most_rows) {
-  try {
-    plan_.add(answer, most_tokens, most_rows);
-  } catch (...) {  // a drafter of the host's, a constraint
-    end(answer, host_error());
-  }
-}
-
-// Answers first: each has room for a token and a row, and guesses where they cost little.
-void Scheduler::plan_answers() {
-  auto others = std::ssize(answers_);
-  const bool may_draft = costs_.is_cheap_beside(others);
-  if (may_draft) {
-    std::vector<Generation*> asked;
-    for (RunningAnswer* answer : answers_) {
-      if (answer->job().drafter != nullptr) asked.push_back(&answer->generation());
-    }
-    if (!asked.empty()) Generation::draft(asked);
-  }
-  for (RunningAnswer* answer : answers_) {
-    --others;
-    const int64_t most = answer->job().drafter == nullptr ? kForcedTokens
-                         : may_draft                      ? kMaxDrafts + 1
-                                                          : 1;
-    add_input(*answer, std::min(most, plan_.tokens_left() - others), plan_.rows_left() - others);
-  }
-}
-
-// What is left of the step's tokens, and of its time where answers wait for it, goes to prompts.
-void Scheduler::plan_prompts() {
-  const int64_t used = stepper_.options().max_step_tokens - plan_.tokens_left();
-  int64_t allowed = plan_.tokens_left();
-  if (used > 0) {
-    const double alone = costs_.of(used);
-    const double limit = options_.step_seconds > 0 ? std::max(options_.step_seconds, alone)
-                                                   : std::max(2 * alone, kShortStep);
-    const int64_t within = costs_.tokens_within(limit, used + plan_.tokens_left()) - used;
-    allowed = std::min(allowed, std::max(within, kLeastChunk));
-  }
-  const double now = clock_(), seconds_per_token = costs_.of_prompt_token();
-  std::ranges::stable_sort(prompts_, {}, [&](const RunningAnswer* answer) {
-    return waiting_.rank(answer->job(), answer->left_of_prompt(), now, seconds_per_token);
-  });
-  for (RunningAnswer* answer : prompts_) {
-    if (allowed < 1 || plan_.rows_left() < 1) return;
-    // A state is kept before the last token, which the same prompt computes again for its logits.
-    const int64_t left = answer->left_of_prompt() - (has_states_ ? 1 : 0);
-    const int64_t before = plan_.tokens_left();
-    add_input(*answer, std::min({allowed, left, answer->tokens_to_cut()}), plan_.rows_left());
-    allowed -= before - plan_.tokens_left();
-  }
-}
-
-bool Scheduler::evict() {
-  const PrefixTree::Evicted evicted = tree_.evict(clock_());
-  if (evicted.tokens == 0) return false;
-  ++telemetry_.evicted_prefixes;
-  telemetry_.evicted_tokens += static_cast<uint64_t>(evicted.tokens);
-  telemetry_.evicted_age_seconds += evicted.age;
-  return true;
-}
-
-// False where nothing is left to run.
-bool Scheduler::make_fit() {
-  while (!plan_.inputs().empty()) {
-    const StepFit fit = stepper_.fits(plan_.inputs());
-    if (fit.fits()) return true;
-    if (fit.blocks > fit.free_blocks && evict()) continue;
-    if (fit.blocks > fit.free_blocks && preempt_one(first_planned(), false)) continue;
-    return true;  // the step says why
-  }
-  return false;
-}
-
-// Returns the one that was admitted first of those that are planned.
-const RunningAnswer* Scheduler::first_planned() const {
-  const auto first =
-      std::ranges::find_if(running_, [this](const auto& answer) { return plan_.has(*answer); });
-  return first == running_.end() ? nullptr : first->get();
-}
-
-// Somebody gives up its blocks: who waits for its reader, else who was admitted last. So the one
-// that was admitted first always goes on. False where there is nobody but `except`.
-bool Scheduler::preempt_one(const RunningAnswer* except, bool paused_alone) {
-  auto victim = running_.rend();
-  for (auto each = running_.rbegin(); each != running_.rend(); ++each) {
-    if ((*each)->is_preempted() || (*each)->finished() || each->get() == except) continue;
-    if ((*each)->is_paused()) {
-      victim = each;
-      break;
-    }
-    if (victim == running_.rend() && !paused_alone) victim = each;
-  }
-  if (victim == running_.rend()) return false;
-  RunningAnswer& answer = **victim;
-  plan_.leave(answer);
-  ++telemetry_.preemptions;
-  const bool is_silent = answer.generation().result().tokens.empty();
-  if (!answer.is_in_prompt() || !is_silent || answer.job().audit != nullptr) {
-    answer.preempt();
-    return true;
-  }
-  // Nothing was said or recorded yet: it waits again in its place.
-  ++answer.job().preemptions;
-  std::unique_ptr<Job> job = answer.take_job();
-  running_.erase(std::next(victim).base());
-  waiting_.add(std::move(job));
   return true;
 }
 

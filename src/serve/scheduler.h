@@ -11,6 +11,7 @@
 #include "serve/running_answer.h"
 #include "serve/step_costs.h"
 #include "serve/step_plan.h"
+#include "serve/stored_prefixes.h"
 #include "serve/waiting_line.h"
 #include "vitrine/audit.h"
 #include "vitrine/serve.h"
@@ -39,6 +40,19 @@ class Scheduler {
   const ServerOptions& options() const { return options_; }
   /// Gives up all prefixes that nobody uses.
   void clear_cache();
+  /// Keeps prefixes of `engine`, which is the stepper's, in a store from now on.
+  void keep_in(Engine& engine, std::unique_ptr<PrefixStore> store);
+  /// Whether what the recorder says stays beside prefixes.
+  bool keeps_words() const { return keeps_words_; }
+  /// Returns whether somebody waits for the store alone, for a while.
+  bool awaits_store() const { return stored_ != nullptr && stored_->is_awaited(); }
+  /// Returns whether the store opens, reads or writes something.
+  bool is_storing() const { return stored_ != nullptr && stored_->is_working(); }
+  /// Waits until all prefixes are in the store's files.
+  void store_prefixes();
+  std::vector<std::string> store_notes() const {
+    return stored_ != nullptr ? stored_->notes() : std::vector<std::string>();
+  }
   /// What it did; the counts of requests are the server's.
   ServerTelemetry telemetry() const;
 
@@ -52,7 +66,7 @@ class Scheduler {
   bool admit(std::unique_ptr<Job> job);
   bool may_reuse(const Job& job) const;
   PrefixTree::Match find(const Job& job) const;
-  int64_t uncached_tokens(const Job& job);
+  int64_t uncached_tokens(Job& job);
   bool waits_for_prefix(const Job& job, const PrefixTree::Match& match);
   bool has_room(int64_t length, int64_t shared);
 
@@ -81,6 +95,7 @@ class Scheduler {
   RecordTap tap_;
   const bool keeps_words_;  // what the recorder says stays beside prefixes
   PrefixTree tree_;
+  std::unique_ptr<StoredPrefixes> stored_;  // null: prefixes end with the scheduler
   std::vector<PrefixTree::Node*> pinned_;
   WaitingLine waiting_;
   StepCosts costs_;

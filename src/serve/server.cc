@@ -2,6 +2,7 @@
 #include "vitrine/serve.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -12,12 +13,15 @@
 #include "serve/prepare.h"
 #include "serve/request_state.h"
 #include "serve/scheduler.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine {
 
 namespace serve {
 
 namespace {
+
+constexpr auto kStoreTick = std::chrono::milliseconds(100);  // somebody waits for the store alone
 
 double steady_seconds() {
   return std::chrono::duration<double>(RequestState::Clock::now().time_since_epoch()).count();
@@ -87,6 +91,12 @@ void add_counts(ServerTelemetry& all, const ServerTelemetry& one) {
   all.evicted_age_seconds += one.evicted_age_seconds;
   all.kept_prefixes += one.kept_prefixes;
   all.record_bytes += one.record_bytes;
+  all.store_written += one.store_written;
+  all.store_read += one.store_read;
+  all.store_read_tokens += one.store_read_tokens;
+  all.store_refused += one.store_refused;
+  all.store_removed += one.store_removed;
+  all.store_bytes += one.store_bytes;
   all.free_blocks += one.free_blocks;
   all.num_blocks += one.num_blocks;
   all.prompt_breaks += one.prompt_breaks;
@@ -105,6 +115,7 @@ class ServerLoop {
     check_models(models, options);
     for (NamedModel& each : models) {
       models_.push_back(std::make_unique<ServedModel>(std::move(each), options));
+      if (!options.prefix_store.folder.empty()) keep_prefixes(*models_.back(), models.size());
     }
     prepares_ = std::thread([this] { prepare_all(); });
     steps_ = std::thread([this] { step_all(); });
@@ -168,6 +179,21 @@ class ServerLoop {
     return now;
   }
 
+  std::vector<std::string> store_notes() const {
+    std::vector<std::string> all;
+    for (const auto& each : models_) {
+      for (std::string& line : each->scheduler.store_notes()) all.push_back(std::move(line));
+    }
+    return all;
+  }
+
+  void store_prefixes() {
+    std::unique_lock lock(mutex_);
+    stores_prefixes_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !stores_prefixes_ || is_ending_; });
+  }
+
   void clear_cache() {
     std::unique_lock lock(mutex_);
     clears_cache_ = true;
@@ -193,6 +219,26 @@ class ServerLoop {
                   "server option 'audit' is set beside several models, whose records have other "
                   "layouts; expected a sink for each request (ServeRequest::audit)");
     }
+  }
+
+  // Each model has a folder of its own, since what one may use the others refuse.
+  void keep_prefixes(ServedModel& served, size_t num_models) {
+    Engine* const engine = served.model.engine();
+    if (engine == nullptr || !engine::has_prefix_images(*engine)) {
+      throw Error(ErrorKind::kUnsupported,
+                  "server option 'prefix_store' is set, and " + served.model.path() + " runs " +
+                      (engine == nullptr ? "as several engines"
+                                         : "where keys and values cannot be read out") +
+                      "; expected one model on the CPU's fused kernels");
+    }
+    if (!served.scheduler.options().cache_prefixes) return;
+    PrefixStoreOptions options = served.scheduler.options().prefix_store;
+    if (!served.name.empty()) options.folder += "/" + sha256_of_text(served.name).substr(0, 16);
+    options.max_bytes /= num_models;
+    served.scheduler.keep_in(
+        *engine, std::make_unique<PrefixStore>(std::move(options),
+                                               StoreFit(*engine, served.scheduler.keeps_words()),
+                                               [bell = bell_] { bell->ring(); }));
   }
 
   ServedModel& find(std::string_view name) const {
@@ -312,7 +358,7 @@ class ServerLoop {
     for (;;) {
       {
         std::unique_lock lock(mutex_);
-        if (is_ending_) return;
+        if (is_ending_) break;
         for (auto& [model, job] : ready_) model->scheduler.add(std::move(job));
         ready_.clear();
         bell_->has_news = false;
@@ -322,15 +368,33 @@ class ServerLoop {
           changed_.notify_all();
         }
       }
+      if (stores_prefixes_) store_all();
       bool has_stepped = false;
       for (auto& each : models_) has_stepped = step(each->scheduler) || has_stepped;
       std::unique_lock lock(mutex_);
       count_steps();
       if (has_stepped) continue;
-      changed_.wait(lock, [this] {
-        return is_ending_ || bell_->has_news || clears_cache_ || !ready_.empty();
-      });
+      const auto has_news = [this] {
+        return is_ending_ || bell_->has_news || clears_cache_ || stores_prefixes_ ||
+               !ready_.empty();
+      };
+      const bool awaits_store = std::ranges::any_of(
+          models_, [](const auto& each) { return each->scheduler.awaits_store(); });
+      if (awaits_store) {
+        changed_.wait_for(lock, kStoreTick, has_news);
+      } else {
+        changed_.wait(lock, has_news);
+      }
     }
+    store_all();
+  }
+
+  void store_all() {
+    for (auto& each : models_) each->scheduler.store_prefixes();
+    const std::lock_guard lock(mutex_);
+    stores_prefixes_ = false;
+    if (!is_ending_) count_steps();
+    changed_.notify_all();
   }
 
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
@@ -340,6 +404,7 @@ class ServerLoop {
   int64_t num_waiting_ = 0;  // requests without a place
   uint64_t last_id_ = 0;
   bool is_ending_ = false, clears_cache_ = false;
+  std::atomic<bool> stores_prefixes_ = false;  // written under the lock
   std::vector<std::unique_ptr<ServedModel>> models_;
   std::deque<std::shared_ptr<RequestState>> submitted_;
   std::vector<std::pair<ServedModel*, std::unique_ptr<Job>>> ready_;
@@ -398,5 +463,7 @@ std::vector<int32_t> Server::encode(const ServeRequest& request) const {
 }
 ServerTelemetry Server::telemetry() const { return loop_->telemetry(); }
 void Server::clear_cache() { loop_->clear_cache(); }
+void Server::store_prefixes() { loop_->store_prefixes(); }
+std::vector<std::string> Server::store_notes() const { return loop_->store_notes(); }
 
 }  // namespace vitrine

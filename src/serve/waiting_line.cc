@@ -27,11 +27,11 @@ std::vector<std::unique_ptr<Job>> WaitingLine::take_if(
 }
 
 size_t WaitingLine::choose(double now, double seconds_per_token,
-                           const std::function<int64_t(const Job&)>& uncached) {
+                           const std::function<int64_t(Job&)>& uncached) {
   requests_.clear();
   indices_.clear();
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    const Job& job = *jobs_[i];
+    Job& job = *jobs_[i];
     const int64_t tokens = uncached(job);
     if (tokens < 0) continue;
     const double waited = now - job.ready;

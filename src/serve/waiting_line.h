@@ -29,8 +29,7 @@ class WaitingLine {
 
   /// Returns the index of the job that goes next, or size() where there is none. `uncached(job)`:
   /// the tokens of its prompt that have to be computed; below 0: it cannot go now.
-  size_t choose(double now, double seconds_per_token,
-                const std::function<int64_t(const Job&)>& uncached);
+  size_t choose(double now, double seconds_per_token, const std::function<int64_t(Job&)>& uncached);
   /// Where a job stands among those whose prompts are being computed, with so many tokens left: the
   /// lowest goes first, of equals the one that was admitted first.
   double rank(const Job& job, int64_t left, double now, double seconds_per_token) const;

@@ -2,7 +2,9 @@
 // Jobs for a scheduler, in virtual time: a step takes what a cost model says.
 #pragma once
 
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "serve/scheduler.h"
 #include "tests/engine/engine_fixture.h"
@@ -41,6 +43,7 @@ struct AskedJob {
   int priority = 0;
   std::string tenant = {};
   bool use_cache = true;
+  int adapter = -1;
 };
 
 /// What came of it.
@@ -82,6 +85,7 @@ inline std::vector<AnsweredJob> serve_all(TimedStepper& stepper, const std::vect
       job->priority = one.priority;
       job->tenant = job->cache_scope = one.tenant;
       job->use_cache = one.use_cache;
+      job->adapter = one.adapter;
       job->ready = one.arrival;
       job->on_begin = [&stepper, &answer](int64_t cached) {
         answer.began = stepper.now;
@@ -103,6 +107,11 @@ inline std::vector<AnsweredJob> serve_all(TimedStepper& stepper, const std::vect
       scheduler.add(std::move(job));
     }
     if (scheduler.step()) continue;
+    // The store's thread works in the clock's own time.
+    if (scheduler.awaits_store() || scheduler.is_storing()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      continue;
+    }
     if (next == order.size() && scheduler.is_idle()) return answers;
     if (next < order.size()) stepper.now = std::max(stepper.now, asked[order[next]].arrival);
   }
