@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct BatchArguments {
-  std::string model, requests, out, policy = "hrrn", drafter;
+  std::string model, requests, out, policy = "hrrn", drafter, prefix_store;
   int streams = 16, context = 0;
   bool quiet = false;
   DeviceOptions device;
@@ -240,6 +240,7 @@ int run_batch(const BatchArguments& arguments) {
   vitrine::ServerOptions serving;
   serving.policy = arguments.policy;
   serving.drafter = arguments.drafter;
+  serving.prefix_store.folder = arguments.prefix_store;
   serving.max_unread_events = 1 << 20;  // a line's answers are read one after another
   vitrine::Server server(vitrine::Model::open(arguments.model, options), serving);
   catch_interrupts();
@@ -293,6 +294,11 @@ void add_batch(CLI::App& app, Command& command) {
       ->capture_default_str();
   batch->add_option("--speculate", arguments->drafter, "who guesses ahead")
       ->check(CLI::IsMember(vitrine::drafter_names()));
+  batch
+      ->add_option("--prefix-store", arguments->prefix_store,
+                   "a folder in which beginnings of prompts are kept for the next run; it holds "
+                   "what the prompts say, unencrypted")
+      ->check(not_empty());
   batch->add_flag("-q,--quiet", arguments->quiet, "nothing on standard error");
   arguments->device.add_to(*batch);
   batch->callback(

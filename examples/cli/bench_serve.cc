@@ -14,6 +14,8 @@ namespace cli {
 std::span<const ServeWorkload> serve_workloads() {
   static const ServeWorkload all[] = {
       {"accounts", "a sealed log for each request against none", run_accounts},
+      {"restart", "a server's first prompt, with and without an earlier one's prefix store",
+       run_restart},
       {"s1", "streams side by side against the engine's own batch", run_streams},
       {"s2", "every request a miss: what scheduler and prefix tree take", run_misses},
       {"s3", "a burst with a common beginning: first tokens", run_common_beginning},

@@ -47,6 +47,7 @@ std::vector<ServeFigure> run_long_prompts(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_small_pool(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_same_bits(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_accounts(const BenchServeArguments& arguments);
+std::vector<ServeFigure> run_restart(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_soak(const BenchServeArguments& arguments);
 std::vector<ServeFigure> run_trace(const BenchServeArguments& arguments);
 /// Runs a workload against BenchServeArguments::url.

@@ -55,6 +55,29 @@ class Batch(CliTest):
         self.assertEqual((self.folder / "answers.jsonl").read_bytes().splitlines()[:3],
                          [one.rstrip() for one in kept[:3]])
 
+    def test_the_next_run_goes_on_from_a_store(self):
+        rules = " ".join(f"Rule {i}: tell of a girl by the sea." for i in range(20))
+        for run, name in enumerate(("first", "second", "plain")):
+            self.write([line(i, prompt=f"{rules} {TEXTS[i % 5]} {run if name != 'plain' else 1}")
+                        for i in range(3)])
+            store = () if name == "plain" else ("--prefix-store", "store")
+            result = self.succeed("batch", MODEL, "requests.jsonl", "--out", f"{name}.jsonl",
+                                  "--streams", 1, *store)
+            if name == "second":  # also the first of its prompts
+                self.assertRegex(result.stderr, rb"[89]. % of the prompts' tokens from the cache")
+        answers = [{one["custom_id"]: one["response"]["body"]["choices"] for one in map(
+            json.loads, (self.folder / f"{name}.jsonl").read_text().splitlines())}
+            for name in ("second", "plain")]
+        self.assertEqual(*answers)
+        for file in (self.folder / "store").iterdir():
+            file.write_bytes(file.read_bytes()[:-1])
+        (self.folder / "second.jsonl").unlink()
+        result = self.succeed("batch", MODEL, "requests.jsonl", "--out", "second.jsonl",
+                              "--prefix-store", "store")
+        self.assertIn(b"a stored prefix is left out: store/", result.stderr)
+        self.fail_with(2, ["--prefix-store"], "batch", MODEL, "requests.jsonl", "--out", "x.jsonl",
+                       "--prefix-store", "")
+
     def test_an_error_stands_in_its_own_line(self):
         self.write([line(0), line(1, temperature="hot"), line(2, prompt=[1, 10**6]), line(3, n=0)])
         result = self.batch()
