@@ -104,7 +104,7 @@ void add_bench_serve(CLI::App& bench, Command& command) {
   }
   CLI::App* serve =
       bench.add_subcommand("serve", "A server in this process, or at an address, under a load");
-  add_model(*serve, arguments->model);
+  add_model(*serve, arguments->model)->required(false);
   serve->add_option(
       "--url", arguments->url,
       "a server at an address, http://HOST:PORT, in place of MODEL: workloads s1, s3, "

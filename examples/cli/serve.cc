@@ -131,6 +131,19 @@ void add_serve(CLI::App& app, Command& command) {
                    "who guesses ahead; auto: suffix, where a step has room for guesses")
       ->check(CLI::IsMember(drafters));
   serve->add_flag("--no-cache", arguments->no_cache, "keep no prefixes");
+  CLI::Option* store =
+      serve
+          ->add_option("--prefix-store", arguments->prefix_store,
+                       "folder for computed beginnings of prompts, which the next server begins "
+                       "with; a tenant's are encrypted with its key")
+          ->check(not_empty());
+  serve
+      ->add_option("--prefix-store-bytes", arguments->prefix_store_bytes,
+                   "bytes of its files; those that were used least recently give way")
+      ->transform(size_above_zero())
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("4GiB")
+      ->needs(store);
   serve->add_flag("--no-logprobs", arguments->no_logprobs,
                   "refuse requests for log-probabilities; steps copy no logits then");
   CLI::Option* embeddings =

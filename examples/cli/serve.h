@@ -15,6 +15,8 @@ struct ServeArguments {
   std::string model, policy = "hrrn", drafter, key_file, alias;
   std::string chat_template, pooling = "mean";
   std::vector<std::string> api_keys, adapters;
+  std::string prefix_store;
+  uint64_t prefix_store_bytes = uint64_t{4} << 30;
   int streams = 16, context = 0;
   double step_ms = 0, drain_seconds = 10;
   bool embeddings = false, no_cache = false, no_logprobs = false, quiet = false;

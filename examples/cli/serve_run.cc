@@ -88,6 +88,8 @@ vitrine::ServerOptions server_options(const ServeArguments& arguments) {
   options.max_running = arguments.streams;
   options.step_seconds = arguments.step_ms / 1e3;
   options.cache_prefixes = !arguments.no_cache;
+  options.prefix_store.folder = arguments.prefix_store;
+  options.prefix_store.max_bytes = arguments.prefix_store_bytes;
   options.max_unread_events = 512;  // what a client that does not read may hold here
   return options;
 }
@@ -150,7 +152,8 @@ vitrine::HttpAudit audit_options(const ServeArguments& arguments,
 
 int run_serve(const ServeArguments& arguments) {
   catch_interrupts();
-  vitrine::HttpServer http(http_options(arguments));
+  const vitrine::HttpOptions options = http_options(arguments);
+  vitrine::HttpServer http(options);
   http.start();
   const std::string host = arguments.http.host.find(':') == std::string::npos
                                ? arguments.http.host
@@ -159,9 +162,10 @@ int run_serve(const ServeArguments& arguments) {
       "{}://{}:{}", arguments.http.tls_cert.empty() ? "http" : "https", host, http.port());
   if (!arguments.quiet) write_note(fmt::format("{}: loading {}", url, arguments.model));
   std::optional<LoadingWatch> loading(std::in_place);
+  vitrine::ServerOptions serving = server_options(arguments);
+  serving.prefix_store.key = vitrine::prefix_store_keys(options.keys);
   vitrine::Server server(
-      vitrine::Model::open(arguments.model, model_options(arguments, loading->flag())),
-      server_options(arguments));
+      vitrine::Model::open(arguments.model, model_options(arguments, loading->flag())), serving);
   std::optional<vitrine::Model> embedder;
   if (arguments.embeddings) embedder.emplace(open_embedder(arguments, loading->flag()));
   loading.reset();
@@ -178,6 +182,7 @@ int run_serve(const ServeArguments& arguments) {
         fmt::format("ended by a signal: {} requests finished, {} failed, {} cancelled; {} "
                     "tokens",
                     told.finished, told.failed, told.cancelled, told.new_tokens));
+    for (const std::string& note : server.store_notes()) write_note(note);
   }
   return 0;
 }

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,12 @@ struct ApiKey {
 /// word "auditor" an auditor's key. Lines that begin with # and empty ones are left out. Throws
 /// kIo, and kBadFile for a line of more words, a key below 8 characters or one given twice.
 VITRINE_API std::vector<ApiKey> read_api_keys(const std::string& path);
+
+/// Returns PrefixStoreOptions::key for tenants who come with these: a secret that is made of the
+/// tenant's first key, so files of a tenant can be read by nobody who has not got it. A tenant
+/// without a key has files that are not encrypted.
+VITRINE_API std::function<std::string(const std::string& tenant)> prefix_store_keys(
+    const std::vector<ApiKey>& keys);
 
 /// What one client may ask for.
 struct HttpLimits {

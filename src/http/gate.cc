@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -62,6 +63,26 @@ std::vector<ApiKey> read_api_keys(const std::string& path) {
     throw Error(ErrorKind::kBadFile, path + ": has no key; expected one a line");
   }
   return keys;
+}
+
+std::function<std::string(const std::string& tenant)> prefix_store_keys(
+    const std::vector<ApiKey>& keys) {
+  std::map<std::string, std::string> secrets;
+  for (const ApiKey& key : keys) {
+    constexpr std::string_view kPurpose = "vitrine prefix store";
+    std::string secret(32, '\0');
+    const std::string hashed = std::string(kPurpose) + '\0' + key.key;
+    crypto_generichash(reinterpret_cast<unsigned char*>(secret.data()), secret.size(),
+                       reinterpret_cast<const unsigned char*>(hashed.data()), hashed.size(),
+                       nullptr, 0);
+    if (!key.reads_audit) {
+      secrets.emplace(key.tenant.empty() ? tenant_of(key.key) : key.tenant, std::move(secret));
+    }
+  }
+  return [secrets = std::move(secrets)](const std::string& tenant) {
+    const auto found = secrets.find(tenant);
+    return found == secrets.end() ? std::string() : found->second;
+  };
 }
 
 namespace http {
