@@ -40,10 +40,13 @@ struct ServeRequest {
   std::vector<int32_t> tokens = {};        ///< a prompt's ids
   ChatOptions chat = {};                   ///< how the template is filled in; tools among it
   ToolChoice tool_choice = {};             ///< whether the answer calls a tool of `chat.tools_json`
-  SamplerOptions sampler = {};             ///< how each token is chosen
-  uint32_t branch = 0;                     ///< SampleContext::branch: several answers to one prompt
-  int max_new_tokens = 256;                ///< at most
-  std::vector<std::string> stop = {};      ///< texts that end the answer and are left out of it
+  bool parallel_calls = true;              ///< it may call several
+  /// What the assistant has said of the answer: it goes on behind this. Of a conversation.
+  std::string answer_start = {};
+  SamplerOptions sampler = {};         ///< how each token is chosen
+  uint32_t branch = 0;                 ///< SampleContext::branch: several answers to one prompt
+  int max_new_tokens = 256;            ///< at most
+  std::vector<std::string> stop = {};  ///< texts that end the answer and are left out of it
   std::vector<int32_t> stop_token_ids = {};  ///< ids that end it as the model's own do
   bool ignore_end_of_text = false;           ///< an end-of-text token does not end it
   /// Each token is told with its log-probability and those of so many others; -1: without. Needs
@@ -128,8 +131,9 @@ struct ServeEvent {
   std::vector<TokenLogprobs> prompt_logprobs = {};
   StopReason reason = StopReason::kLength;  ///< of kFinish
   bool is_stop_string = false;              ///< of kFinish: a text of ServeRequest::stop did it
+  std::string stop = {};                    ///< of kFinish: that text
   std::optional<Error> error = {};          ///< of kFinish: why it failed
-  ServeCounts counts = {};                  ///< of kFinish
+  ServeCounts counts = {};  ///< of kToken and kFinish: so far; its seconds are whole with kFinish
   std::optional<PromptBreak> prompt_break = {};  ///< of kFinish, where there was one
   /// [prompt tokens] of kFinish, where ServerOptions::stable_roots moved lines: the ids that the
   /// prompt was computed with.

@@ -115,6 +115,8 @@ class VITRINE_API StopStrings {
   std::string add(std::string_view piece, const MayBegin& may_begin = {});
   /// Returns true once the text has ended with one of the strings.
   bool stopped() const { return is_stopped_; }
+  /// Returns the string that ended the text; empty where none has.
+  const std::string& found() const { return found_; }
   /// Returns what was held back; empty where the text was stopped.
   std::string finish();
 
@@ -123,6 +125,7 @@ class VITRINE_API StopStrings {
   std::string held_;
   std::string begins_;  // of each byte held: 1 where a string may begin
   bool is_stopped_ = false;
+  std::string found_;
 };
 
 }  // namespace vitrine

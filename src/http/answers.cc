@@ -4,6 +4,7 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace vitrine::http {
 
@@ -57,6 +58,20 @@ std::vector<std::shared_ptr<Account>> admit_requests(const House& house, const R
     accounts.push_back(open_account(house, request, one, options.collects_records));
   }
   return accounts;
+}
+
+Reply answer_chat(const House& house, const Request& request, OpenAiRequest chat,
+                  std::unique_ptr<AnswerWriter> writer) {
+  Reply reply;
+  reply.exchange = std::make_unique<Exchange>();
+  Exchange& exchange = *reply.exchange;
+  exchange.server = house.server;
+  exchange.is_streamed = chat.is_streamed;
+  exchange.requests = std::move(chat.requests);
+  exchange.writer = std::move(writer);
+  exchange.accounts = admit_requests(house, request, house.find_model(chat.model),
+                                     exchange.requests, {.has_seed = chat.has_seed});
+  return reply;
 }
 
 }  // namespace vitrine::http

@@ -2,11 +2,13 @@
 // What all routes do that answer with generated text.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "http/account.h"
 #include "http/route.h"
+#include "vitrine/openai.h"
 
 namespace vitrine::http {
 
@@ -23,5 +25,9 @@ std::vector<std::shared_ptr<Account>> admit_requests(const House& house, const R
                                                      const std::string& model,
                                                      std::vector<ServeRequest>& requests,
                                                      const AdmitOptions& options = {});
+
+/// Replies to a chat's requests with what `writer` makes of their events.
+Reply answer_chat(const House& house, const Request& request, OpenAiRequest chat,
+                  std::unique_ptr<AnswerWriter> writer);
 
 }  // namespace vitrine::http

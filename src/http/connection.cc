@@ -178,13 +178,15 @@ asio::awaitable<void> Connection::run() {
     keeps_alive_ = false;
     // Named, since GCC 12 frees what is made within an awaited call twice.
     const Request none;
-    Reply reply = failed_reply(*failure, openai_failure);
+    Reply reply = failed_reply(none, *failure, openai_failure);
     goes_on = co_await send(none, std::move(reply));
   }
   if (!is_gone_) co_await transport_->finish();
 }
 
-Reply Connection::failed_reply(const Failure& failure, std::string (*form)(const Failure&)) const {
+Reply Connection::failed_reply(const Request& request, Failure failure,
+                               std::string (*form)(const Failure&)) const {
+  failure.request_id = request.id;
   Reply reply;
   reply.status = failure.status;
   reply.headers = failure.headers;
@@ -194,6 +196,10 @@ Reply Connection::failed_reply(const Failure& failure, std::string (*form)(const
 
 void Connection::finish_headers(const Request& request, Reply& reply) const {
   if (!request.id.empty()) reply.headers.emplace_back("x-request-id", request.id);
+  // Anthropic's clients know it by another name.
+  if (!request.id.empty() && !request.header("anthropic-version").empty()) {
+    reply.headers.emplace_back("request-id", request.id);
+  }
   const std::string& trace = request.header("traceparent");
   if (!trace.empty() && trace.size() < 128) reply.headers.emplace_back("traceparent", trace);
   reply.headers.emplace_back("X-Content-Type-Options", "nosniff");
@@ -244,7 +250,8 @@ asio::awaitable<bool> Connection::handle(RequestReader& reader) {
   }
   if (failure) {
     if (!reader.is_whole()) keeps_alive_ = false;  // the rest of the body is not read
-    Reply failed = failed_reply(*failure, route != nullptr ? route->failure : openai_failure);
+    Reply failed =
+        failed_reply(request, *failure, route != nullptr ? route->failure : openai_failure);
     co_return co_await send(request, std::move(failed));
   }
   Reply reply = co_await make_reply(request, *route);
@@ -258,7 +265,7 @@ asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& rou
   if (route.is_slow && shared_.slow_requests >= shared_.options.limits.embeddings) {
     const Error error(ErrorKind::kOutOfMemory,
                       "too many requests wait to be embedded; expected another try later");
-    reply = failed_reply(failure_of(error), route.failure);
+    reply = failed_reply(request, failure_of(error), route.failure);
     co_return reply;
   }
   shared_.slow_requests += route.is_slow ? 1 : 0;
@@ -270,7 +277,7 @@ asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& rou
                             &shared_.audit,  shared_.closer, &shared_.embedder};
           reply = route.handle(house, request);
         } catch (...) {
-          reply = failed_reply(current_failure(), route.failure);
+          reply = failed_reply(request, current_failure(), route.failure);
         }
         co_return;
       },
@@ -329,14 +336,10 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
       co_return co_await send(request, std::move(reply));
     }
     if (is_whole) frames += exchange->writer->finish();
-    if (failure && has_head) {
-      frames += exchange->writer->fail(*failure);
-      keeps_alive_ = false;
-    }
     const Clock::time_point now = Clock::now();
     const bool is_quiet = now - last_written >= seconds(limits.ping_seconds);
     if (exchange->is_streamed && frames.empty() && is_quiet && !failure)
-      frames = ": still here\n\n";
+      frames = exchange->writer->idle();
     if (!frames.empty() && (has_head || !failure)) {
       std::string bytes;
       if (!std::exchange(has_head, true)) {
@@ -371,9 +374,15 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
       wakes = std::min(wakes, begin + seconds(limits.request_seconds));
     co_await bell_.wait_until(wakes);
   }
-  if (has_head) co_return false;
-  Reply failed = failed_reply(*failure, route.failure);
-  co_return co_await send(request, std::move(failed));
+  if (!has_head) {
+    Reply failed = failed_reply(request, *failure, route.failure);
+    co_return co_await send(request, std::move(failed));
+  }
+  failure->request_id = request.id;
+  std::string last = exchange->writer->fail(*failure);
+  if (end == BodyEnd::kChunks) last = chunk(last).append(kLastChunk);
+  co_await write(last);
+  co_return false;
 }
 
 asio::awaitable<bool> Connection::send(const Request& request, Reply reply) {

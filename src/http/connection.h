@@ -63,7 +63,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> send(const Request& request, Reply reply);
   asio::awaitable<bool> write(std::string_view bytes);
   void take_inbox(RequestReader& reader);
-  Reply failed_reply(const Failure& failure, std::string (*form)(const Failure&)) const;
+  Reply failed_reply(const Request& request, Failure failure,
+                     std::string (*form)(const Failure&)) const;
   void finish_headers(const Request& request, Reply& reply) const;
 
   Shared& shared_;

@@ -44,6 +44,7 @@ struct Failure {
   std::string type = "server_error";  ///< OpenAI's word
   std::string message = {};
   std::string param = {};                                         ///< the field; empty: none
+  std::string request_id = {};                                    ///< of what failed
   Json extra = Json::object();                                    ///< further fields of the error
   std::vector<std::pair<std::string, std::string>> headers = {};  ///< of the reply
 };
@@ -77,6 +78,8 @@ class AnswerWriter {
   virtual std::string finish() = 0;
   /// Returns how a stream that has begun tells a failure, which is its end.
   virtual std::string fail(const Failure& failure) = 0;
+  /// Returns what a stream says that has had nothing to say for a while.
+  virtual std::string idle() { return ": still here\n\n"; }
 };
 
 class Account;

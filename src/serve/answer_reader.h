@@ -37,6 +37,8 @@ class AnswerReader {
   ReadText finish();
   /// Whether a text of `form.stop` ended it.
   bool is_stopped() const { return stop_.stopped(); }
+  /// The text of `form.stop` that ended it; empty where none has.
+  const std::string& stop() const { return stop_.found(); }
   /// The parts so far; null where it is no conversation.
   const ChatAnswer* answer() const { return parser_ ? &parser_->answer() : nullptr; }
 

@@ -175,6 +175,7 @@ void read_tools(const Fields& fields, ServeRequest& request) {
     request.chat.tools_json = tools->dump();
     ChatTools::parse(request.chat.tools_json, "'tools'");
   }
+  fields.read("parallel_tool_calls", request.parallel_calls);
   const json* choice = fields.find("tool_choice");
   if (choice == nullptr) return;
   try {

@@ -110,9 +110,11 @@ std::string RequestPreparer::write_prompt(const ServeRequest& request,
         "request field 'messages' is a conversation, and the model has no chat template; expected "
         "'text', or ModelOptions::chat_template");
   }
+  const Tokenizer& tokenizer = model_.tokenizer();
   ChatOptions options = request.chat;
-  options.tools_json = model_.tokenizer().guard_special_tokens(options.tools_json);
-  return render_with_calls(*chat, guarded(messages), options);
+  options.tools_json = tokenizer.guard_special_tokens(options.tools_json);
+  return render_with_calls(*chat, guarded(messages), options) +
+         tokenizer.guard_special_tokens(request.answer_start);
 }
 
 std::optional<Grammar> RequestPreparer::compile(const ServeRequest& request,
@@ -144,9 +146,11 @@ std::optional<Grammar> RequestPreparer::compile(const ServeRequest& request,
                          request.tool_choice.kind == ToolChoice::Kind::kFunction;
   if (!must_call && !is_constrained_format(format)) return std::nullopt;
   const ChatTools tools = ChatTools::parse(request.chat.tools_json, "request field 'tools'");
-  const ToolCallTags tags = tool_call_tags(
-      format, tools, model_.tokenizer(),
-      {.choice = request.tool_choice, .prompt = prompt, .template_source = chat.source()});
+  const ToolCallTags tags = tool_call_tags(format, tools, model_.tokenizer(),
+                                           {.choice = request.tool_choice,
+                                            .parallel = request.parallel_calls,
+                                            .prompt = prompt,
+                                            .template_source = chat.source()});
   return cache.tags(table().with(tags.marks), tags.json, options);
 }
 

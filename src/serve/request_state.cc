@@ -82,6 +82,7 @@ bool RequestState::take(const TokenEvent& event) {
   ServeEvent shown;
   shown.token = event.token;
   shown.seconds = seconds_between(submitted, now);
+  shown.counts = counts;
   ReadText read = reader->add(event.token, event.is_complete);
   shown.text = std::move(read.text);
   shown.deltas = std::move(read.deltas);
@@ -153,6 +154,7 @@ void RequestState::finish(JobEnd end) {
     last.text = std::move(rest.text);
     last.deltas = std::move(rest.deltas);
     last.is_stop_string = reader->is_stopped();
+    last.stop = reader->stop();
     if (last.is_stop_string) last.reason = StopReason::kEndOfText;
     if (reader->answer() != nullptr) {
       last.answer = std::make_shared<const ChatAnswer>(*reader->answer());

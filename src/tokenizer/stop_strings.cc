@@ -23,6 +23,7 @@ std::string StopStrings::add(std::string_view piece, const MayBegin& may_begin) 
   held_ += piece;
   // The string that is complete first; of those that end together the one that begins first.
   size_t first_end = std::string::npos, first_begin = 0;
+  const std::string* first = nullptr;
   for (const std::string& string : strings_) {
     size_t begin = held_.find(string);
     while (begin != std::string::npos && begins_[begin] == '\0') {
@@ -33,10 +34,12 @@ std::string StopStrings::add(std::string_view piece, const MayBegin& may_begin) 
     if (end < first_end || (end == first_end && begin < first_begin)) {
       first_end = end;
       first_begin = begin;
+      first = &string;
     }
   }
-  if (first_end != std::string::npos) {
+  if (first != nullptr) {
     is_stopped_ = true;
+    found_ = *first;
     held_.resize(first_begin);
     return finish();
   }

@@ -86,6 +86,7 @@ TEST(OpenAiRequestTest, RefusesWithTheFieldsName) {
       {R"("stream_options":{})", "'stream_options' is"},
       {R"("response_format":{"type":"xml"})", "'response_format.type' is \"xml\""},
       {R"("response_format":{"type":"json_object"},"grammar":"root ::= \"a\"")", "'grammar' comes"},
+      {R"("parallel_tool_calls":1)", "'parallel_tool_calls' is 1"},
       {R"("tool_choice":"required")", "'tool_choice' is \"required\"; expected 'tools'"},
       {R"("logit_bias":{"x":1})", "'logit_bias' is"},
       {R"("seed":1.5)", "'seed' is 1.5"},

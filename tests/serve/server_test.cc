@@ -151,6 +151,20 @@ TEST_F(ServerTest, ATextEndsAnAnswer) {
   const Told told = read_all(served);
   EXPECT_EQ(told.text, text.substr(0, at));
   EXPECT_TRUE(told.last->is_stop_string);
+  EXPECT_EQ(told.last->stop, request.stop[0]);
+}
+
+TEST_F(ServerTest, AnAnswerGoesOnBehindItsStart) {
+  Server server = this->server();
+  ServeRequest request;
+  request.messages = {{"user", "Tell me a story."}};
+  request.answer_start = "Once upon";
+  std::vector<int32_t> whole = server.encode(request);
+  request.answer_start.clear();
+  const std::vector<int32_t> bare = server.encode(request);
+  ASSERT_GT(whole.size(), bare.size());
+  whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bare.size()) - 1);
+  EXPECT_TRUE(server.model().tokenizer().decode(whole).ends_with("Once upon"));
 }
 
 TEST_F(ServerTest, AnAnswerIsHeldToWhatItIsAskedFor) {

@@ -31,11 +31,13 @@ TEST(StopStrings, EndTheTextWhereverPiecesEnd) {
 TEST(StopStrings, HoldBackOnlyWhatMayBeOne) {
   StopStrings strings({"\n\n", "stop"});
   EXPECT_EQ(strings.add("one\n"), "one");
+  EXPECT_EQ(strings.found(), "");
   EXPECT_EQ(strings.add("two st"), "\ntwo ");
   EXPECT_EQ(strings.add("ay"), "stay");
   EXPECT_EQ(strings.add("\n"), "");
   EXPECT_EQ(strings.add("\n."), "");
   EXPECT_TRUE(strings.stopped());
+  EXPECT_EQ(strings.found(), "\n\n");
   EXPECT_EQ(strings.add("more") + strings.finish(), "");
 }
 
