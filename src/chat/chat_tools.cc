@@ -203,9 +203,9 @@ ToolChoice ToolChoice::parse(std::string_view text) {
     if (json.is_string() && !json.get_ref<const std::string&>().starts_with('"')) {
       return parse(json.get<std::string>());
     }
-    if (!json.is_object() || !json.contains("function") || json.value("type", "") != "function") {
-      refuse();
-    }
+    const bool is_function = json.is_object() && json.contains("function") &&
+                             json.contains("type") && json["type"] == "function";
+    if (!is_function) refuse();
     const OrderedJson& function = json["function"];
     if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) {
       refuse();
