@@ -54,7 +54,7 @@ const Route& find_route(Request& request) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
   if (other == nullptr) {
-    throw HttpError(404, "there is no '" + request.path + "'; docs/serving.md lists the paths");
+    throw HttpError(404, "there is no '" + request.path + "'; docs/http.md lists the paths");
   }
   Failure failure{.status = 405,
                   .type = failure_type(405),
