@@ -97,7 +97,7 @@ TEST_F(GenerationTest, ScoresAPromptAsScoreTokensDoes) {
             return true;
           });
       ASSERT_EQ(result.prompt_logprobs.size(), prompt.size() - 1);
-      if (most > 0) EXPECT_EQ(told, prompt.size() - 1);
+      EXPECT_EQ(told, most > 0 ? prompt.size() - 1 : 0);
       for (size_t i = 0; i + 1 < prompt.size(); ++i) {
         const TokenLogprobs& one = result.prompt_logprobs[i];
         EXPECT_EQ(one.token, prompt[i + 1]);
