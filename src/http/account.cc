@@ -82,6 +82,18 @@ void RecordCollector::commit() {
   records_.push_back(reserved_);
 }
 
+void RecordCollector::on_drafts(const DraftedPass& drafts) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < drafts.accepted.size(); ++i) {
+    drafted_.push_back(drafts.position + static_cast<int64_t>(i));
+  }
+}
+
+std::vector<int64_t> RecordCollector::take_drafted() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(drafted_, {});
+}
+
 std::vector<TokenRecord> RecordCollector::take() {
   std::vector<std::vector<std::byte>> records;
   AuditLayout layout;

@@ -23,9 +23,13 @@ class RecordCollector final : public AuditSink {
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
+  void on_drafts(const DraftedPass& drafts) override;
 
   /// Returns what came since the last call.
   std::vector<TokenRecord> take();
+  /// Returns the positions of guesses that were right, of what came since the last call: they may
+  /// come behind the records of their tokens, and before the answer's end.
+  std::vector<int64_t> take_drafted();
   /// Returns the layout's layers that have experts; empty before the first record.
   std::vector<AuditLayout::Layer> sparse_layers() const;
 
@@ -34,6 +38,7 @@ class RecordCollector final : public AuditSink {
   AuditLayout layout_;
   std::vector<std::byte> reserved_;
   std::vector<std::vector<std::byte>> records_;
+  std::vector<int64_t> drafted_;
 };
 
 /// The account of one request. Its server uses sink() until ServeRequest::on_end.

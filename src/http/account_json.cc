@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 
+#include "core/utf8.h"
+
 namespace vitrine::http {
 
 namespace {
@@ -33,6 +35,23 @@ std::string text_of(const Tokenizer& tokenizer, int32_t token) {
   return token >= 0 && token < tokenizer.vocab_size() ? tokenizer.token_bytes(token) : "";
 }
 
+bool is_whole(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Character character = read_utf8(text, at);
+    if (!character.is_valid) return false;
+    at += character.size;
+  }
+  return true;
+}
+
+// A token and its text, and the bytes of one that is a part of a character.
+Json named(const Tokenizer& tokenizer, int32_t token) {
+  const std::string text = text_of(tokenizer, token);
+  Json told = {{"id", token}, {"token", text}};
+  if (!is_whole(text)) told["bytes"] = std::vector<unsigned char>(text.begin(), text.end());
+  return told;
+}
+
 Json token_json(const TokenRecord& record, const Tokenizer& tokenizer) {
   const PredictionRecord& made = record.prediction;
   Json experts = Json::array();
@@ -44,17 +63,18 @@ Json token_json(const TokenRecord& record, const Tokenizer& tokenizer) {
   Json others = Json::array();
   for (const AlternativeRecord& other : made.alternatives) {
     if (others.size() >= kMostAlternatives) break;
-    others.push_back({{"token", text_of(tokenizer, other.token)},
-                      {"id", other.token},
-                      {"logprob", rounded(other.logprob)}});
+    others.push_back(named(tokenizer, other.token));
+    others.back()["logprob"] = rounded(other.logprob);
   }
-  Json told = {{"position", record.position + 1},
-               {"id", made.token},
-               {"token", text_of(tokenizer, made.token)},
-               {"logprob", rounded(made.logprob)},
-               {"entropy", rounded(made.entropy)},
-               {"experts", experts},
-               {"alternatives", others}};
+  Json told = {{"position", record.position + 1}};
+  told.update(named(tokenizer, made.token));
+  told["logprob"] = rounded(made.logprob);
+  told["entropy"] = rounded(made.entropy);
+  told["experts"] = experts;
+  told["alternatives"] = others;
+  if (made.token >= 0 && made.token < tokenizer.vocab_size() && tokenizer.is_special(made.token)) {
+    told["special"] = true;
+  }
   if (made.constraint.is_given()) {
     told["constraint"] = {{"allowed", made.constraint.allowed},
                           {"removed", rounded(made.constraint.removed)},

@@ -63,6 +63,8 @@ class OpenAiWriter : public AnswerWriter {
     if (tells_account_) {
       Json account = account_json(records, tokenizer_);
       if (!account.empty()) fields["account"] = std::move(account);
+      const std::vector<int64_t> drafted = collector->take_drafted();
+      if (!drafted.empty()) fields["drafted_positions"] = drafted;
     }
     if (!tells_routes_) return fields;
     std::vector<TokenRecord>& all = routes_[request];
