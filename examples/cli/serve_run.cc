@@ -150,6 +150,19 @@ vitrine::HttpAudit audit_options(const ServeArguments& arguments,
 
 }  // namespace
 
+namespace {
+
+/// Stops what answers for a server before that goes.
+struct StopAtEnd {
+  explicit StopAtEnd(vitrine::HttpServer& http) : http(http) {}
+  ~StopAtEnd() { http.stop(); }
+  StopAtEnd(const StopAtEnd&) = delete;
+  StopAtEnd& operator=(const StopAtEnd&) = delete;
+  vitrine::HttpServer& http;
+};
+
+}  // namespace
+
 int run_serve(const ServeArguments& arguments) {
   catch_interrupts();
   const vitrine::HttpOptions options = http_options(arguments);
@@ -169,6 +182,7 @@ int run_serve(const ServeArguments& arguments) {
   std::optional<vitrine::Model> embedder;
   if (arguments.embeddings) embedder.emplace(open_embedder(arguments, loading->flag()));
   loading.reset();
+  const StopAtEnd stops(http);  // before the server goes, whatever happens
   http.serve(server, audit_options(arguments, server.model().summary()),
              {.model = embedder ? &*embedder : nullptr,
               .pooling = *vitrine::find_pooling(arguments.pooling)});

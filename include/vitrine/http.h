@@ -42,11 +42,12 @@ VITRINE_API std::function<std::string(const std::string& tenant)> prefix_store_k
 
 /// What one client may ask for.
 struct HttpLimits {
-  size_t header_bytes = 64 << 10;        ///< a request's line and headers
-  size_t body_bytes = size_t{32} << 20;  ///< a request's body
-  int connections = 4096;                ///< open at once
-  int answers = 16;                      ///< to one body: prompts times "n"
-  int embeddings = 64;                   ///< bodies of all clients that wait to be embedded
+  size_t header_bytes = 64 << 10;               ///< a request's line and headers
+  size_t body_bytes = size_t{32} << 20;         ///< a request's body
+  uint64_t all_body_bytes = uint64_t{1} << 30;  ///< bodies of all clients that are being read
+  int connections = 4096;                       ///< open at once
+  int answers = 16;                             ///< to one body: prompts times "n"
+  int embeddings = 64;                          ///< bodies of all clients that wait to be embedded
   int64_t max_tokens = 0;      ///< of one answer; more is cut down to it. 0: what the context holds
   double header_seconds = 30;  ///< until a request's headers are there, from their first byte
   double body_seconds = 120;   ///< until its body is there

@@ -43,7 +43,10 @@ struct OpenAiRequest {
 /// request it is, the body does not say: ServeRequest::tenant is the host's to set. Throws
 /// kInvalidArgument and kUnsupported, whose message begins with the field's name in quotes, and
 /// kBadFile for a text that is no JSON object. Thread-safe.
-VITRINE_API OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body);
+///
+/// `most_answers`: how many answers to all prompts together a body may ask for.
+VITRINE_API OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body,
+                                              int64_t most_answers = 2048);
 
 /// Gathers what the requests of a body were answered, and writes the body of the response. Not
 /// thread-safe.

@@ -7,6 +7,7 @@
 
 #include "call_tags.h"
 #include "closed_schema.h"
+#include "core/json_text.h"
 #include "output_format.h"
 
 namespace vitrine {
@@ -19,6 +20,7 @@ constexpr size_t kMaxToolsBytes = size_t{16} << 20;
 constexpr int kMaxToolsDepth = 200;
 constexpr size_t kMaxFunctionName = 128;
 constexpr size_t kMaxShownJson = 60;
+constexpr size_t kMaxObjectKeys = 1024;
 constexpr const char* kNoArguments =
     R"({"type": "object", "properties": {}, "additionalProperties": false})";
 
@@ -27,15 +29,13 @@ std::string shown_json(const OrderedJson& json) {
   return text.size() > kMaxShownJson ? text.substr(0, kMaxShownJson) + "…" : text;
 }
 
-/// JSON of a bounded depth; discarded where it is none.
+/// JSON of a bounded depth; discarded where it is none. What watches a parser makes it slow, so the
+/// text is gone through before.
 OrderedJson parse_bounded(std::string_view text, bool& is_too_deep) {
-  return OrderedJson::parse(
-      text,
-      [&is_too_deep](int depth, OrderedJson::parse_event_t, OrderedJson&) {
-        is_too_deep = is_too_deep || depth > kMaxToolsDepth;
-        return !is_too_deep;
-      },
-      /*allow_exceptions=*/false);
+  const JsonBounds bounds = json_bounds(text, kMaxToolsDepth, kMaxObjectKeys);
+  is_too_deep = bounds == JsonBounds::kTooDeep;
+  if (bounds != JsonBounds::kFits) return OrderedJson::value_t::discarded;
+  return OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 bool is_function_name(std::string_view name) {

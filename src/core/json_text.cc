@@ -2,6 +2,7 @@
 #include "core/json_text.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -17,8 +18,9 @@ namespace {
 /// Goes through a text and throws what parse_json_object() throws.
 class JsonCheck : public nlohmann::json_sax<nlohmann::json> {
  public:
-  JsonCheck(std::string_view text, const std::string& file, size_t max_values)
-      : text_(text), file_(file), max_values_(max_values) {}
+  JsonCheck(std::string_view text, const std::string& file, size_t max_values,
+            size_t max_keys = std::numeric_limits<size_t>::max())
+      : text_(text), file_(file), max_values_(max_values), max_keys_(max_keys) {}
 
   bool null() override { return count_value(); }
   bool boolean(bool) override { return count_value(); }
@@ -34,6 +36,10 @@ class JsonCheck : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& name) override {
     check_depth();
+    if (keys_.back().size() >= max_keys_) {
+      throw_bad_file(file_ + ": an object has more than " + std::to_string(max_keys_) +
+                     " keys; expected fewer");
+    }
     if (keys_.back().insert(name).second) return true;
     throw_bad_file(file_ + ": the key " + quote_text(name) +
                    " stands twice in one object; expected it once");
@@ -76,12 +82,66 @@ class JsonCheck : public nlohmann::json_sax<nlohmann::json> {
 
   const std::string_view text_;
   const std::string& file_;
-  const size_t max_values_;
+  const size_t max_values_, max_keys_;
   size_t num_values_ = 0;
   std::vector<std::set<std::string>> keys_;  // of open objects; of open lists none
 };
 
+/// Goes through a text and counts levels and keys.
+class BoundsCheck : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  BoundsCheck(size_t max_levels, size_t max_keys) : max_levels_(max_levels), max_keys_(max_keys) {}
+  JsonBounds found = JsonBounds::kFits;
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t&) override {
+    return ++keys_.back() <= max_keys_ || refuse(JsonBounds::kNoJson);
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return refuse(JsonBounds::kNoJson);
+  }
+
+ private:
+  bool refuse(JsonBounds why) {
+    if (found == JsonBounds::kFits) found = why;
+    return false;
+  }
+  bool open() {
+    keys_.push_back(0);
+    return keys_.size() <= max_levels_ || refuse(JsonBounds::kTooDeep);
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+
+  const size_t max_levels_, max_keys_;
+  std::vector<size_t> keys_;  // of open objects
+};
+
 }  // namespace
+
+void check_json(std::string_view text, const std::string& file, size_t max_values,
+                size_t max_keys) {
+  JsonCheck check(text, file, max_values, max_keys);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &check);
+}
+
+JsonBounds json_bounds(std::string_view text, size_t max_levels, size_t max_keys) {
+  BoundsCheck check(max_levels, max_keys);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &check);
+  return check.found;
+}
 
 std::string quote_text(std::string_view text) {
   constexpr size_t kMaxBytes = 120;

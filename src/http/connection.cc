@@ -6,11 +6,15 @@
 #include <boost/asio/detached.hpp>
 #include <utility>
 
+#include "core/json_text.h"
+#include "http/body_bytes.h"
+
 namespace vitrine::http {
 
 namespace {
 
-constexpr size_t kMostInbox = 64 << 10;   // bytes beside a head that wait for a request
+constexpr size_t kMostInbox = 64 << 10;  // bytes beside a head that wait for a request
+constexpr double kFarewell = 2;  // seconds that a client has to take the end of a connection
 constexpr size_t kMostFrames = 64 << 10;  // bytes of a stream that are written at once
 
 Bell::Clock::duration seconds(double count) {
@@ -176,12 +180,33 @@ asio::awaitable<void> Connection::run() {
     if (!failure) continue;
     // What could not be read leaves nobody knows what behind it.
     keeps_alive_ = false;
+    lingers_ = true;
+    if (has_begun_reply_) break;  // what was begun cannot be told otherwise
     // Named, since GCC 12 frees what is made within an awaited call twice.
     const Request none;
     Reply reply = failed_reply(none, *failure, openai_failure);
     goes_on = co_await send(none, std::move(reply));
   }
-  if (!is_gone_) co_await transport_->finish();
+  if (is_gone_) co_return;
+  watch_stall(kFarewell);  // TLS waits for the other side's word
+  co_await transport_->finish();
+  stall_.cancel();
+  // Who is still sending would lose the reply to a reset.
+  const Clock::time_point deadline = Clock::now() + seconds(kFarewell);
+  while (lingers_ && !is_gone_ && Clock::now() < deadline) {
+    inbox_.clear();
+    co_await bell_.wait_until(deadline);
+  }
+}
+
+// Closes the connection unless stall_ is cancelled within so many seconds.
+void Connection::watch_stall(double most) {
+  stall_.expires_after(seconds(most));
+  stall_.async_wait([self = shared_from_this()](const ErrorCode& stopped) {
+    if (stopped) return;
+    self->is_gone_ = true;
+    self->transport_->close();
+  });
 }
 
 Reply Connection::failed_reply(const Request& request, Failure failure,
@@ -212,13 +237,19 @@ asio::awaitable<bool> Connection::handle(RequestReader& reader) {
   Request request = reader.head();
   request.is_gone = &is_gone_;
   ++shared_.counts.requests;
+  has_begun_reply_ = false;
   keeps_alive_ = reader.keeps_alive() && !is_ending_ && !shared_.is_ending;
   reads_chunks_ = reader.reads_chunks();
   const Route* route = nullptr;
   std::optional<Failure> failure;
   try {
+    if (reader.has_odd_coding()) {
+      keeps_alive_ = false;
+      throw HttpError(400, "the header 'Transfer-Encoding' does not end with 'chunked'");
+    }
     if (Gate::is_preflight(request)) {
       Reply preflight{.status = 204, .type = ""};
+      if (!reader.is_whole()) keeps_alive_ = false;
       co_return co_await send(request, std::move(preflight));
     }
     route = &find_route(request);
@@ -242,14 +273,23 @@ asio::awaitable<bool> Connection::handle(RequestReader& reader) {
       loading.headers.emplace_back("Retry-After", "5");
       throw HttpError(loading);
     }
-    const bool is_whole = co_await read_body(reader);
-    if (!is_whole) co_return false;
-    request.body = reader.take_body();
+    if (request.method == "POST") {
+      const BodyBytes budget(shared_.body_bytes, reader.most_body(),
+                             shared_.options.limits.all_body_bytes);
+      const bool is_whole = co_await read_body(reader);
+      if (!is_whole) co_return false;
+      request.body = reader.take_body();
+    } else if (!reader.is_whole()) {
+      keeps_alive_ = false;  // nobody reads a body here
+    }
   } catch (...) {
     failure = current_failure();
   }
   if (failure) {
-    if (!reader.is_whole()) keeps_alive_ = false;  // the rest of the body is not read
+    if (!reader.is_whole()) {  // the rest of the body is not read
+      keeps_alive_ = false;
+      lingers_ = true;
+    }
     Reply failed =
         failed_reply(request, *failure, route != nullptr ? route->failure : openai_failure);
     co_return co_await send(request, std::move(failed));
@@ -262,6 +302,7 @@ asio::awaitable<bool> Connection::handle(RequestReader& reader) {
 // Runs the route on a worker, so that a large body holds up nobody's stream.
 asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& route) {
   Reply reply;
+  if (is_gone_) co_return reply;  // the workers may have ended
   if (route.is_slow && shared_.slow_requests >= shared_.options.limits.embeddings) {
     const Error error(ErrorKind::kOutOfMemory,
                       "too many requests wait to be embedded; expected another try later");
@@ -275,6 +316,9 @@ asio::awaitable<Reply> Connection::make_reply(Request& request, const Route& rou
         try {
           const House house{shared_.options, shared_.server, shared_.created,  &shared_.counts,
                             &shared_.audit,  shared_.closer, &shared_.embedder};
+          if (request.method == "POST" && !request.body.empty()) {
+            check_json(request.body, "the body", kMostJsonValues, kMostJsonKeys);
+          }
           reply = route.handle(house, request);
         } catch (...) {
           reply = failed_reply(request, current_failure(), route.failure);
@@ -332,7 +376,14 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
     }
     const bool is_whole = !failure && answers.are_whole();
     if (is_whole && !exchange->is_streamed) {
-      reply.body = exchange->writer->finish();
+      if (is_gone_) co_return false;  // the workers may have ended
+      co_await asio::co_spawn(
+          shared_.workers,  // a body may be large
+          [&]() -> asio::awaitable<void> {
+            reply.body = exchange->writer->finish();
+            co_return;
+          },
+          asio::use_awaitable);
       co_return co_await send(request, std::move(reply));
     }
     if (is_whole) frames += exchange->writer->finish();
@@ -343,6 +394,7 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
     if (!frames.empty() && (has_head || !failure)) {
       std::string bytes;
       if (!std::exchange(has_head, true)) {
+        has_begun_reply_ = true;
         finish_headers(request, reply);
         bytes = reply_head(reply, end, 0, keeps_alive_);
       }
@@ -350,7 +402,10 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
       if (is_whole && end == BodyEnd::kChunks) bytes += kLastChunk;
       shared_.counts.streamed_bytes += bytes.size();
       const bool is_written = co_await write(bytes);
-      if (!is_written) co_return false;
+      if (!is_written) {
+        ++shared_.counts.disconnects;
+        co_return false;
+      }
       last_written = Clock::now();
     }
     if (is_whole) co_return keeps_alive_&& end == BodyEnd::kChunks;

@@ -36,6 +36,7 @@ struct Shared {
   HttpAudit audit;  // set before `server` is
   const std::shared_ptr<AccountCloser> closer = std::make_shared<AccountCloser>();
   std::atomic<Server*> server = nullptr;
+  uint64_t body_bytes = 0;              // of bodies that are being read; the I/O thread's
   std::atomic<bool> is_ending = false;  ///< no further request is taken
 };
 
@@ -62,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> answer(const Request& request, const Route& route, Reply reply);
   asio::awaitable<bool> send(const Request& request, Reply reply);
   asio::awaitable<bool> write(std::string_view bytes);
+  void watch_stall(double most);
   void take_inbox(RequestReader& reader);
   Reply failed_reply(const Request& request, Failure failure,
                      std::string (*form)(const Failure&)) const;
@@ -76,6 +78,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_ending_ = false;             // no further request
   bool is_busy_ = false;               // a request is under way
   bool keeps_alive_ = true;
+  bool lingers_ = false;          // the client may still send what nobody reads
+  bool has_begun_reply_ = false;  // a stream's head is out
   bool reads_chunks_ = true;
 };
 

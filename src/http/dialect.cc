@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/dialect.h"
 
-#include <set>
 #include <utility>
+
+#include "core/json_text.h"
 
 namespace vitrine::http {
 
 namespace {
-
-constexpr int kMostLevels = 64;
-
-// Is thrown within this file alone.
-struct Refused {};
 
 // Gives the other interface's name to the field that a message begins with.
 std::string rename_field(const std::string& message, const FieldNames& names) {
@@ -27,23 +23,12 @@ std::string rename_field(const std::string& message, const FieldNames& names) {
 }  // namespace
 
 std::optional<Json> parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  const Json::parser_callback_t check = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMostLevels) throw Refused();
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw Refused();
-    }
-    return true;
-  };
   try {
-    return Json::parse(text, check);
-  } catch (const Refused&) {
-    return std::nullopt;
-  } catch (const Json::exception&) {
+    check_json(text, "the body", kMostJsonValues, kMostJsonKeys);
+  } catch (const Error&) {
     return std::nullopt;
   }
+  return Json::parse(text);
 }
 
 Json parse_body(std::string_view body) {

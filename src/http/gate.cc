@@ -212,12 +212,15 @@ std::vector<std::pair<std::string, std::string>> Gate::cors_headers(const Reques
   if (origin.empty() || !is_origin_allowed(origin)) return {};
   std::vector<std::pair<std::string, std::string>> headers = {
       {"Access-Control-Allow-Origin", origin},
-      {"Access-Control-Expose-Headers", "x-request-id, x-vitrine-audit-id"},
+      {"Access-Control-Expose-Headers",
+       "x-request-id, request-id, x-vitrine-audit-id, Retry-After"},
       {"Vary", "Origin"}};
   if (is_preflight(request)) {
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    // Clients send headers of their own; which ones, a page of an allowed origin may choose.
+    const std::string& asked = request.header("access-control-request-headers");
     headers.emplace_back("Access-Control-Allow-Headers",
-                         "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version");
+                         asked.empty() ? "Authorization, Content-Type, X-Api-Key" : asked);
     headers.emplace_back("Access-Control-Max-Age", "600");
   }
   return headers;

@@ -90,6 +90,7 @@ class HttpLoop {
   }
 
   void stop(std::chrono::steady_clock::time_point deadline) {
+    const std::lock_guard lock(stopping_);
     if (!thread_.joinable()) return;
     shared_.is_ending = true;
     on_io([this] {
@@ -168,6 +169,7 @@ class HttpLoop {
   asio::steady_timer pause_{io_};
   std::map<const Connection*, std::weak_ptr<Connection>> connections_;
   uint16_t port_ = 0;
+  std::mutex stopping_;
   std::thread thread_;
 };
 

@@ -37,6 +37,11 @@ Failure failure_of(const Error& error) {
   failure.status = openai_status(error);
   failure.type = failure_type(failure.status);
   failure.message = error.what();
+  if (error.kind() == ErrorKind::kIo) {  // it names files of this machine
+    log_message(LogLevel::kWarning, "a request failed: " + failure.message);
+    failure.message =
+        "the server could not write or read a file for this request; its log says which";
+  }
   // A message about a field begins with its name in quotes.
   if (failure.message.starts_with('\'')) {
     failure.param = failure.message.substr(1, failure.message.find('\'', 1) - 1);

@@ -101,6 +101,9 @@ struct Reply {
   std::unique_ptr<Exchange> exchange = {};  ///< null: the body is whole
 };
 
+/// What a body may hold. Who keeps keys in their order looks through all of them for each.
+inline constexpr size_t kMostJsonValues = 8 << 20, kMostJsonKeys = 1024;
+
 /// Writes JSON in one line; bytes that are no UTF-8 become U+FFFD.
 std::string dump(const Json& value);
 /// A reply of one JSON value.

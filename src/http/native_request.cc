@@ -183,7 +183,13 @@ NativeRequest read_native_request(const House& house, const json& body,
   const std::vector<int32_t>& ends = model.end_of_turn_ids();
   one.stop_token_ids.insert(one.stop_token_ids.end(), ends.begin(), ends.end());
   int answers = 1;
-  fields.read(fields.has("n_cmpl") ? "n_cmpl" : "n", answers, 1, 128);
+  const char* const field = fields.has("n_cmpl") ? "n_cmpl" : "n";
+  fields.read(field, answers, 1, 128);
+  if (std::ssize(prompts) * answers > house.options.limits.answers) {
+    refuse_field(field, answers,
+                 "at most " + std::to_string(house.options.limits.answers) +
+                     " answers to all prompts together");
+  }
   one.tokens.clear();
   for (std::vector<int32_t>& prompt : prompts) {
     for (int answer = 0; answer < answers; ++answer) {

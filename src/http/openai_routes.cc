@@ -83,7 +83,7 @@ class OpenAiWriter : public AnswerWriter {
 };
 
 Reply answer(const House& house, const Request& request, OpenAiRoute route, const char* prefix) {
-  OpenAiRequest read = read_openai_request(route, request.body);
+  OpenAiRequest read = read_openai_request(route, request.body, house.options.limits.answers);
   auto exchange = std::make_unique<Exchange>();
   exchange->is_streamed = read.is_streamed;
   exchange->requests = std::move(read.requests);

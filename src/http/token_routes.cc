@@ -24,10 +24,11 @@ const Model& model_of(const House& house, const Fields& fields) {
 }
 
 /// Reads a body's conversation.
-ServeRequest read_conversation(const House& house, const std::string& body, const Fields& fields) {
-  const OpenAiRequest read = read_openai_request(OpenAiRoute::kChatCompletions, body);
+ServeRequest read_conversation(const House& house, const Request& asked, const Fields& fields) {
+  const OpenAiRequest read = read_openai_request(OpenAiRoute::kChatCompletions, asked.body);
   ServeRequest request = read.requests.front();
   request.model = house.find_model(read.model);
+  request.tenant = asked.client.tenant;
   fields.read("add_generation_prompt", request.chat.add_generation_prompt);
   return request;
 }
@@ -100,7 +101,7 @@ Reply tokenize(const House& house, const Request& request) {
   fields.read("return_token_strs", has_texts);
   std::vector<int32_t> ids;
   if (is_conversation) {
-    ids = house.server->encode(read_conversation(house, request.body, fields));
+    ids = house.server->encode(read_conversation(house, request, fields));
     const std::vector<int32_t> begin = tokenizer.encode("", adds);
     if (!begin.empty()) ids.insert(ids.begin(), begin.front());
   } else {
@@ -140,7 +141,7 @@ Reply detokenize(const House& house, const Request& request) {
 
 Reply apply_template(const House& house, const Request& request) {
   const json body = parse_json_object(request.body, "the body");
-  const ServeRequest read = read_conversation(house, request.body, Fields(body));
+  const ServeRequest read = read_conversation(house, request, Fields(body));
   const ChatTemplate* chat = house.server->model(read.model).chat_template();
   if (chat == nullptr) {
     refuse_field("messages", body["messages"],
@@ -151,7 +152,7 @@ Reply apply_template(const House& house, const Request& request) {
 
 Reply count_chat_tokens(const House& house, const Request& request) {
   const json body = parse_json_object(request.body, "the body");
-  const ServeRequest read = read_conversation(house, request.body, Fields(body));
+  const ServeRequest read = read_conversation(house, request, Fields(body));
   return json_reply(
       {{"object", "response.input_tokens"}, {"input_tokens", house.server->encode(read).size()}});
 }

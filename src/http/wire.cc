@@ -16,6 +16,7 @@ using Parser = beast_http::request_parser<beast_http::string_body>;
 
 struct RequestReader::State {
   Parser parser;
+  size_t body_bytes = 0;
   bool has_begun = false;
 };
 
@@ -83,6 +84,7 @@ std::string date() {
 RequestReader::RequestReader(size_t header_bytes, size_t body_bytes) : state_(new State) {
   state_->parser.header_limit(static_cast<uint32_t>(header_bytes));
   state_->parser.body_limit(body_bytes);
+  state_->body_bytes = body_bytes;
   state_->parser.eager(true);
 }
 RequestReader::~RequestReader() = default;
@@ -102,6 +104,14 @@ bool RequestReader::has_begun() const { return state_->has_begun; }
 bool RequestReader::waits_for_continue() const {
   return beast_http::token_list{state_->parser.get()[beast_http::field::expect]}.exists(
       "100-continue");
+}
+bool RequestReader::has_odd_coding() const {
+  const auto& message = state_->parser.get();
+  return message.count(beast_http::field::transfer_encoding) > 0 && !state_->parser.chunked();
+}
+uint64_t RequestReader::most_body() const {
+  if (state_->parser.chunked()) return state_->body_bytes;
+  return state_->parser.content_length().value_or(0);
 }
 bool RequestReader::keeps_alive() const { return state_->parser.get().keep_alive(); }
 bool RequestReader::reads_chunks() const { return state_->parser.get().version() >= 11; }
@@ -134,7 +144,9 @@ std::string reply_head(const Reply& reply, BodyEnd end, size_t length, bool keep
   };
   if (!reply.type.empty()) add("Content-Type", reply.type);
   for (const auto& [name, value] : reply.headers) add(name, value);
-  if (end == BodyEnd::kLength) add("Content-Length", std::to_string(length));
+  constexpr int kNoContent = 204;
+  if (end == BodyEnd::kLength && reply.status != kNoContent)
+    add("Content-Length", std::to_string(length));
   if (end == BodyEnd::kChunks) add("Transfer-Encoding", "chunked");
   add("Connection", keeps_alive && end != BodyEnd::kClose ? "keep-alive" : "close");
   return head + "\r\n";

@@ -24,6 +24,10 @@ class RequestReader {
   bool has_begun() const;
   /// The client waits for "100 Continue" before it sends the body.
   bool waits_for_continue() const;
+  /// The coding of its body is another than chunks, so that nobody knows where it ends.
+  bool has_odd_coding() const;
+  /// How many bytes the body may have; once has_head().
+  uint64_t most_body() const;
   bool keeps_alive() const;
   /// The client speaks HTTP/1.1, and so reads chunks.
   bool reads_chunks() const;

@@ -332,7 +332,7 @@ int read_limit(OpenAiRoute route, const Fields& fields, int standard) {
 
 }  // namespace
 
-OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body) {
+OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body, int64_t most_answers) {
   const json parsed = parse_json_object(body, "the body");
   const Fields fields(parsed);
   OpenAiRequest read;
@@ -356,9 +356,9 @@ OpenAiRequest read_openai_request(OpenAiRoute route, std::string_view body) {
   const int limit =
       read_limit(route, fields, route == OpenAiRoute::kCompletions ? kCompletion : kChat);
   std::vector<ServeRequest> prompts = read_prompts(route, fields, parsed);
-  if (std::ssize(prompts) * read.choices > kMostPrompts) {
+  if (std::ssize(prompts) * read.choices > most_answers) {
     refuse_field("n", read.choices,
-                 "at most " + std::to_string(kMostPrompts) + " answers to all prompts together");
+                 "at most " + std::to_string(most_answers) + " answers to all prompts together");
   }
   for (ServeRequest& request : prompts) {
     request.max_new_tokens = limit;

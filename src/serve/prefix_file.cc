@@ -244,13 +244,20 @@ StoredContent PrefixFiles::read_content(const std::string& path, const StoredRec
   Opened opened = open(path);
   const StoredRecord& now = opened.record;
   if (record_text(now) != record_text(record)) refuse_file(path, "was replaced meanwhile");
+  const auto words = static_cast<uint64_t>((now.shape.length() - now.begin) * now.token_words);
+  const uint64_t expected = bytes + words * sizeof(int32_t);
+  constexpr uint64_t kMostSeal = 4096;  // what encryption adds, at most
+  if (opened.prelude.content_bytes < expected ||
+      opened.prelude.content_bytes > expected + kMostSeal) {
+    refuse_file(path, "says that it holds " + std::to_string(opened.prelude.content_bytes) +
+                          " bytes; expected " + std::to_string(expected));
+  }
   FileBytes sealed = read_part(opened.file, path, opened.prelude.content_bytes);
   const FileBytes hash = read_part(opened.file, path, sizeof(FileHash));
   if (!std::ranges::equal(hash, hash_of(opened.hash, sealed))) {
     refuse_file(path, "has another hash than it says; expected the bytes as written");
   }
   FileBytes plain = open_bytes(path, key_, std::move(sealed), opened.hash);
-  const auto words = static_cast<uint64_t>((now.shape.length() - now.begin) * now.token_words);
   if (plain.size() != bytes + words * sizeof(int32_t)) {
     refuse_file(path, "holds " + std::to_string(plain.size()) + " bytes; expected " +
                           std::to_string(bytes + words * sizeof(int32_t)));

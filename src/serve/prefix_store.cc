@@ -205,8 +205,8 @@ void PrefixStore::open_scope(const PrefixKey& key) {
       check_record(path_of(name), record);
       const std::lock_guard lock(mutex_);
       shelf_.add_record(key, name, std::move(record));
-    } catch (const Error& error) {
-      refuse(name, error.what());
+    } catch (...) {
+      refuse(name, host_error().what());
     }
   }
   const std::lock_guard lock(mutex_);
@@ -274,8 +274,8 @@ void PrefixStore::read_files(const PrefixKey& key, const std::vector<std::string
       fs::last_write_time(path_of(name), now, ignored);
       const std::lock_guard lock(mutex_);
       shelf_.touch(name, now);
-    } catch (const Error& error) {
-      refuse(name, error.what());
+    } catch (...) {
+      refuse(name, host_error().what());
       break;
     }
   }

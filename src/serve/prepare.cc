@@ -85,6 +85,7 @@ std::vector<ChatMessage> RequestPreparer::guarded(std::vector<ChatMessage> messa
   const Tokenizer& tokenizer = model_.tokenizer();
   for (ChatMessage& message : messages) {
     if (message.role == "assistant") continue;
+    message.role = tokenizer.guard_special_tokens(message.role);
     message.content = tokenizer.guard_special_tokens(message.content);
     message.fields_json = tokenizer.guard_special_tokens(message.fields_json);
   }
@@ -113,6 +114,7 @@ std::string RequestPreparer::write_prompt(const ServeRequest& request,
   const Tokenizer& tokenizer = model_.tokenizer();
   ChatOptions options = request.chat;
   options.tools_json = tokenizer.guard_special_tokens(options.tools_json);
+  options.variables_json = tokenizer.guard_special_tokens(options.variables_json);
   return render_with_calls(*chat, guarded(messages), options) +
          tokenizer.guard_special_tokens(request.answer_start);
 }

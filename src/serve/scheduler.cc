@@ -368,7 +368,13 @@ void Scheduler::end(RunningAnswer& answer, std::optional<Error> error) {
 
 // Who is told may free what its request had: nothing of it is left here.
 void Scheduler::tell_ended() {
-  for (Ended& one : std::exchange(ended_, {})) one.on_end(std::move(one.end));
+  for (Ended& one : std::exchange(ended_, {})) {
+    try {
+      one.on_end(std::move(one.end));
+    } catch (...) {  // no memory: it is told that, and the others are told theirs
+      one.on_end(JobEnd::failed(host_error()));
+    }
+  }
 }
 
 void Scheduler::remove_ended() {

@@ -19,10 +19,10 @@ class Disconnects(HttpCase):
     def leave(self, body):
         place = urllib.parse.urlsplit(self.server.url)
         connection = http.client.HTTPConnection(place.hostname, place.port)
-        before = metric(self.server, "steps_total")
+        self.assertTrue(wait_until(lambda: metric(self.server, "requests_running") == 0))
         connection.request("POST", "/v1/completions", json.dumps(body),
                            {"Content-Type": "application/json"})
-        self.assertTrue(wait_until(lambda: metric(self.server, "steps_total") > before))
+        self.assertTrue(wait_until(lambda: metric(self.server, "requests_running") > 0))
         connection.close()
 
     def test_a_client_that_goes_ends_its_request(self):

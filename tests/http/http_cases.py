@@ -7,6 +7,7 @@ import pathlib
 import socket
 import struct
 import tempfile
+import time
 import urllib.parse
 
 from http_case import MODEL, HttpCase, raw, run
@@ -222,6 +223,53 @@ class Mistakes(HttpCase):
         reply = self.ask("/v1/completions", b'{"prompt": "x"}', headers={"Content-Type":
                                                                          "text/plain"})
         self.assertEqual(reply.status, 415)
+
+    def test_bodies_that_cost_much_to_read_are_refused_at_once(self):
+        many = b",".join(b'"%d":0' % i for i in range(200000))
+        for path in ("/v1/messages", "/v1/responses", "/v1/chat/completions", "/completion"):
+            begin = time.monotonic()
+            for body in (b"{" + many + b"}", b'{"x":[' + b"{}," * 300000 + b"{}]}"):
+                reply = self.ask(path, body)
+                self.assertEqual(reply.status, 400, (path, reply.text[:200]))
+            self.assertLess(time.monotonic() - begin, 20, path)
+        grammar = 'root ::= "' + "a" * 1000000 + '"'
+        reply = self.ask("/v1/completions", {"prompt": ["a"] * 2000, "grammar": grammar})
+        self.assertEqual(reply.status, 400)
+
+    def test_what_is_not_read_of_one_request_is_not_the_next(self):
+        hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        place = urllib.parse.urlsplit(self.server.url)
+        heads = [b"OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\r\n"
+                 b"Access-Control-Request-Method: GET\r\n",
+                 b"GET /health HTTP/1.1\r\nHost: localhost\r\n"]
+        for head in heads:
+            with socket.create_connection((place.hostname, place.port), timeout=5) as connection:
+                connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(hidden))
+                time.sleep(0.1)
+                try:
+                    connection.sendall(hidden)
+                except OSError:
+                    pass
+                received = b""
+                try:
+                    while part := connection.recv(65536):
+                        received += part
+                except OSError:
+                    pass
+                self.assertEqual(received.count(b"HTTP/1.1 "), 1, received)
+        reply = raw(self.server, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                                 b"Transfer-Encoding: chunked, identity\r\n\r\n" + hidden, wait=1)
+        self.assertTrue(reply.startswith(b"HTTP/1.1 400"), reply)
+        self.assertEqual(reply.count(b"HTTP/1.1 "), 1)
+
+    def test_a_refusal_reaches_who_is_still_sending(self):
+        place = urllib.parse.urlsplit(self.server.url)
+        with socket.create_connection((place.hostname, place.port), timeout=5) as connection:
+            connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n"
+                               b"Content-Length: 20000000\r\n\r\n")
+            for _ in range(20):
+                connection.sendall(b"x" * 20000)
+            self.assertTrue(connection.recv(1000).startswith(b"HTTP/1.1 404"))
 
     def test_strangers_bytes_end_nothing(self):
         hostile = [b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",

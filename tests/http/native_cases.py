@@ -216,7 +216,7 @@ class Completion(Case):
                 ("mirostat", 1, 501, "'mirostat'"), ("min_keep", 5, 501, "'min_keep'"),
                 ("adaptive_target", 0.5, 501, "'adaptive_target'"), ("tfs_z", 0.5, 501, "'tfs_z'"),
                 ("lora", [{"id": 0, "scale": 1}], 501, "'lora'"),
-                ("n_cmpl", 1000, 400, "'n_cmpl'"), ("n_cmpl", 17, 400, "'n'"),
+                ("n_cmpl", 1000, 400, "'n_cmpl'"), ("n_cmpl", 17, 400, "'n_cmpl'"),
                 ("seed", "x", 400, "'seed'"), ("temperature", "hot", 400, "'temperature'"),
                 ("response_fields", 5, 400), ("id_slot", "a", 400), ("stream", 1, 400)):
             with self.subTest(field=field, value=str(value)[:60]):
