@@ -4,14 +4,19 @@
 # the variable torch_libdir. What is installed carries no path of this machine, but for backends where
 # VITRINE_INSTALL_RPATH names one.
 #
-# Components: vitrine (the library, the tool, headers), and each other library by itself (torch, cuda,
-# parquet, http). `cmake --install build --component vitrine` is a package that needs none of libtorch.
+# Components: vitrine (the library, the tool, headers, the HTTP server where it is built), and each
+# backend by itself (torch, cuda, parquet). `cmake --install build --component vitrine` is a package that
+# needs none of libtorch.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME vitrine)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/vitrine")
 
 install(TARGETS vitrine EXPORT vitrineTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET vitrine_http)  # the tool links it: target vitrine::http
+  install(TARGETS vitrine_http EXPORT vitrineTargets
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 if(TARGET vitrine_cli)
   set_target_properties(vitrine_cli PROPERTIES
     INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
@@ -32,7 +37,7 @@ if(TARGET vitrine_cli)
           DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
   install(FILES "${pages}/_vitrine" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
 endif()
-foreach(backend torch cuda parquet http)
+foreach(backend torch cuda parquet)
   if(TARGET vitrine_${backend})
     install(TARGETS vitrine_${backend}
             LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT ${backend})

@@ -222,7 +222,9 @@ PrefixFiles::Opened PrefixFiles::open(const std::string& path) const {
   }
   const auto* text = reinterpret_cast<const char*>(head.data());
   const auto json = nlohmann::json::parse(text, text + head.size(), nullptr, false);
-  for (const auto& [name, value] : fields_) {
+  StoreFields expected = fields_;
+  expected.emplace_back("scope", scope_);
+  for (const auto& [name, value] : expected) {
     std::string said;
     if (json.is_object() && json.contains(name) && json[name].is_string()) said = json[name];
     if (said == value) continue;

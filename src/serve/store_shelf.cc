@@ -27,7 +27,10 @@ void StoreShelf::drop_record(const std::string& name) { known_.erase(name); }
 
 void StoreShelf::drop_file(const std::string& name) {
   known_.erase(name);
-  files_.erase(name);
+  const auto found = files_.find(name);
+  if (found == files_.end()) return;
+  bytes_ -= found->second.bytes;
+  files_.erase(found);
 }
 
 void StoreShelf::touch(const std::string& name, Time now) {
@@ -83,12 +86,6 @@ std::string StoreShelf::next_to_go(Time before) const {
     if (oldest == nullptr || file.second.used < oldest->second.used) oldest = &file;
   }
   return oldest == nullptr ? std::string() : oldest->first;
-}
-
-uint64_t StoreShelf::num_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [name, file] : files_) bytes += file.bytes;
-  return bytes;
 }
 
 std::vector<std::string> StoreShelf::names() const {

@@ -24,7 +24,9 @@ class StoreShelf {
 
   /// Notes a file of the folder.
   void add_file(const std::string& name, uint64_t bytes, Time used) {
-    files_[name] = {bytes, used};
+    File& file = files_[name];
+    bytes_ += bytes - file.bytes;
+    file = {bytes, used};
   }
   /// Notes what a file of a scope says, in place of what it said before.
   void add_record(const PrefixKey& key, const std::string& name, StoredRecord record);
@@ -48,7 +50,8 @@ class StoreShelf {
   /// Returns the file that goes next: the one that was used least recently of those that no other
   /// one needs, if that was before `before`; empty: there is none.
   std::string next_to_go(Time before) const;
-  uint64_t num_bytes() const;
+  /// Bytes of all files, which each step is told.
+  uint64_t num_bytes() const { return bytes_; }
   std::vector<std::string> names() const;
 
  private:
@@ -64,6 +67,7 @@ class StoreShelf {
 
   engine::ImageSizes sizes_;
   std::map<std::string, File> files_;
+  uint64_t bytes_ = 0;
   std::map<std::string, Known> known_;
 };
 
