@@ -12,6 +12,7 @@
 #include "http_load.h"
 #include "serve_workloads.h"
 #include "statistics.h"
+#include "vitrine/quality.h"
 
 namespace cli {
 
@@ -84,7 +85,7 @@ Numbers run_burst(const Remote& remote, const BenchServeArguments& arguments, in
       requests.push_back({token_request(remote.vocab_size, 100 + 2000 * round, 1024,
                                         int64_t{round} * 1000 + number + i, 64, 32)});
     }
-    const auto outcomes = run_http_load(remote.place, requests);
+    auto outcomes = run_http_load(remote.place, requests);
     require_answers(outcomes);
     return outcomes;
   };

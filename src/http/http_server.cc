@@ -53,7 +53,12 @@ class HttpLoop {
         tls_(make_tls(shared_.options.tls_cert, shared_.options.tls_key)),
         acceptor_(io_) {}
 
-  ~HttpLoop() { stop({}); }
+  ~HttpLoop() {
+    try {
+      stop({});
+    } catch (...) {  // no memory for what ends it: the threads go with the process
+    }
+  }
   HttpLoop(const HttpLoop&) = delete;
   HttpLoop& operator=(const HttpLoop&) = delete;
 

@@ -11,9 +11,9 @@
 namespace vitrine::http {
 
 const std::string& Request::header(const std::string& name) const {
-  static const std::string kNone;
+  static const std::string none;
   const auto found = headers.find(name);
-  return found == headers.end() ? kNone : found->second;
+  return found == headers.end() ? none : found->second;
 }
 
 const char* failure_type(int status) {

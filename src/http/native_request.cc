@@ -155,7 +155,7 @@ std::vector<std::vector<int32_t>> read_native_prompts(const Tokenizer& tokenizer
 }
 
 NativeRequest read_native_request(const House& house, const json& body,
-                                  std::vector<std::vector<int32_t>> prompts) {
+                                  const std::vector<std::vector<int32_t>>& prompts) {
   const Fields fields(body);
   NativeRequest read;
   fields.read("model", read.model);
@@ -191,11 +191,11 @@ NativeRequest read_native_request(const House& house, const json& body,
                      " answers to all prompts together");
   }
   one.tokens.clear();
-  for (std::vector<int32_t>& prompt : prompts) {
+  for (const std::vector<int32_t>& prompt : prompts) {
     for (int answer = 0; answer < answers; ++answer) {
       ServeRequest& added = read.requests.emplace_back(one);
       added.branch = static_cast<uint32_t>(answer);
-      added.tokens = answer + 1 < answers ? prompt : std::move(prompt);
+      added.tokens = prompt;
     }
   }
   read.settings = native_settings(one.sampler, n_predict);

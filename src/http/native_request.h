@@ -37,6 +37,6 @@ std::vector<std::vector<int32_t>> read_native_prompts(const Tokenizer& tokenizer
 
 /// Reads what a body says beside its prompts, for these prompts. Throws Error.
 NativeRequest read_native_request(const House& house, const nlohmann::json& body,
-                                  std::vector<std::vector<int32_t>> prompts);
+                                  const std::vector<std::vector<int32_t>>& prompts);
 
 }  // namespace vitrine::http

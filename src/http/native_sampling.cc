@@ -83,12 +83,10 @@ void read_order(const json& names, SamplerOptions& sampler) {
 
 /// Reads a number that llama-server cuts down to its range.
 void read_cut(const Fields& fields, const char* name, float least, float most, float& value) {
-  double given = value;
   const json* found = fields.find(name);
   if (found == nullptr) return;
   if (!found->is_number()) refuse_field(name, *found, "a number");
-  given = found->get<double>();
-  value = static_cast<float>(std::clamp<double>(given, least, most));
+  value = static_cast<float>(std::clamp<double>(found->get<double>(), least, most));
 }
 
 void read_biases(const json& biases, const Tokenizer& tokenizer, SamplerOptions& sampler) {

@@ -58,9 +58,7 @@ class Conversation {
  private:
   // What the system says first is one message, whoever says it.
   Json& system() {
-    if (list_.empty()) {
-      list_.push_back({{"role", "system"}});
-    } else if (list_.size() == 1 && list_.back()["role"] == "system") {
+    if (list_.size() == 1 && list_.back()["role"] == "system") {
       add_text(list_.back(), "\n\n");
     } else {
       list_.push_back({{"role", "system"}});

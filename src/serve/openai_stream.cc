@@ -87,9 +87,9 @@ struct OpenAiStream::Impl {
     std::vector<OrderedJson> deltas;
     for (const ChatDelta& delta : event.deltas) deltas.push_back(delta_json(delta, index));
     if (deltas.empty() && is_told) deltas.push_back(OrderedJson::object());
-    for (OrderedJson& delta : deltas) {
-      OrderedJson choice = choice_json(index, std::move(delta), std::exchange(scores, nullptr));
-      if (is_token && request.has_token_ids && &delta == &deltas.front()) {
+    for (size_t i = 0; i < deltas.size(); ++i) {
+      OrderedJson choice = choice_json(index, std::move(deltas[i]), std::exchange(scores, nullptr));
+      if (is_token && request.has_token_ids && i == 0) {
         choice["token_ids"].push_back(event.token);
       }
       chunks.push_back(with_choice(std::move(choice)));

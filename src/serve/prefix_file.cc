@@ -228,7 +228,9 @@ PrefixFiles::Opened PrefixFiles::open(const std::string& path) const {
     std::string said;
     if (json.is_object() && json.contains(name) && json[name].is_string()) said = json[name];
     if (said == value) continue;
-    refuse_file(path, "field '" + name + "' is '" + said + "'; expected '" + value + "'");
+    std::string told = "field '";
+    told.append(name).append("' is '").append(said).append("'; expected '").append(value);
+    refuse_file(path, told.append("'"));
   }
   if ((prelude.is_encrypted != 0) != key_.has_value()) {
     refuse_file(path, key_ ? "is not encrypted; expected a file of the tenant's key"

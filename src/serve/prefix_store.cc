@@ -354,7 +354,8 @@ void PrefixStore::write_file(const PrefixKey& key, const StoredRecord& record,
   const uint64_t size = scope->files->file_bytes(record, bytes.size() + words.size_bytes());
   if (!make_room(size)) return;
   std::string fields;
-  for (const auto& [name, value] : scope->fields) fields += name + "=" + value + "\n";
+  for (const auto& [name, value] : scope->fields)
+    fields.append(name).append("=").append(value).append("\n");
   const std::span<const int32_t> ids = record.shape.history;
   const std::string name =
       scope->digest + "-" +

@@ -20,6 +20,7 @@ struct StoreCase {
   std::string label() const { return model + "_" + codec + "_" + std::to_string(block_size); }
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's name
 void PrintTo(const StoreCase& one, std::ostream* out) { *out << one.label(); }
 
 /// A host's codecs: one that closes blocks, one that never does.
