@@ -19,15 +19,6 @@ namespace {
 
 constexpr size_t kIdDigits = 32;
 
-std::string digest_of(const std::string& text) {
-  unsigned char hash[16];
-  crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(text.data()),
-                     text.size(), nullptr, 0);
-  char digits[2 * sizeof hash + 1];
-  sodium_bin2hex(digits, sizeof digits, hash, sizeof hash);
-  return digits;
-}
-
 std::string log_path(const HttpAudit& audit, const std::string& id, const char* extension) {
   return (std::filesystem::path(audit.folder) / (id + extension)).string();
 }

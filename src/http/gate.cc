@@ -16,14 +16,7 @@ namespace {
 
 constexpr size_t kShortestKey = 8;
 
-std::string tenant_of(const std::string& key) {
-  unsigned char hash[16];
-  crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(key.data()),
-                     key.size(), nullptr, 0);
-  char digits[2 * sizeof hash + 1];
-  sodium_bin2hex(digits, sizeof digits, hash, sizeof hash);
-  return std::string("key-") + digits;
-}
+std::string tenant_of(const std::string& key) { return "key-" + http::digest_of(key); }
 
 }  // namespace
 

@@ -80,12 +80,29 @@ Reply json_reply(const Json& value) {
   return reply;
 }
 
-std::string random_id() {
-  std::array<unsigned char, 16> bytes{};
-  randombytes_buf(bytes.data(), bytes.size());
-  std::array<char, 2 * bytes.size() + 1> digits{};
-  sodium_bin2hex(digits.data(), digits.size(), bytes.data(), bytes.size());
+namespace {
+
+using Bits128 = std::array<unsigned char, 16>;
+
+std::string hex_of(const Bits128& bits) {
+  std::array<char, 2 * std::tuple_size_v<Bits128> + 1> digits{};
+  sodium_bin2hex(digits.data(), digits.size(), bits.data(), bits.size());
   return digits.data();
+}
+
+}  // namespace
+
+std::string random_id() {
+  Bits128 bits{};
+  randombytes_buf(bits.data(), bits.size());
+  return hex_of(bits);
+}
+
+std::string digest_of(std::string_view text) {
+  Bits128 bits{};
+  crypto_generichash(bits.data(), bits.size(), reinterpret_cast<const unsigned char*>(text.data()),
+                     text.size(), nullptr, 0);
+  return hex_of(bits);
 }
 
 std::string openai_failure(const Failure& failure) {

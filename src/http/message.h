@@ -110,6 +110,8 @@ std::string dump(const Json& value);
 Reply json_reply(const Json& value);
 /// 128 random bits as hexadecimal digits.
 std::string random_id();
+/// A hash of 128 bits (BLAKE2b) as hexadecimal digits.
+std::string digest_of(std::string_view text);
 /// A failure as OpenAI's clients read it.
 std::string openai_failure(const Failure& failure);
 /// A frame of server-sent events.
