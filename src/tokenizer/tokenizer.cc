@@ -10,6 +10,7 @@
 
 #include "added_tokens.h"
 #include "bpe.h"
+#include "core/utf8.h"
 #include "decoder.h"
 #include "json_reader.h"
 #include "normalizer.h"
@@ -54,6 +55,31 @@ struct Tokenizer::Impl {
     const Words words = pre_tokenizer.apply(std::move(text), is_start, regex_scratch);
     for (const Words::Span& span : words.spans) {
       bpe.encode_word(words.word(span), scratch, ids);
+    }
+  }
+
+  /// Spells the special tokens among the ids from `first` on character by character: a vocabulary
+  /// may merge guarded text to one.
+  void spell_special_tokens(size_t first, Bpe::Scratch& scratch, std::vector<int32_t>& ids) const {
+    const auto is_special = [this](int32_t id) {
+      const AddedToken* added = added_tokens.find(id);
+      return added != nullptr && added->special;
+    };
+    const auto begin = ids.begin() + static_cast<ptrdiff_t>(first);
+    if (std::none_of(begin, ids.end(), is_special)) return;
+    const std::vector<int32_t> found(begin, ids.end());
+    ids.erase(begin, ids.end());
+    for (const int32_t id : found) {
+      if (!is_special(id)) {
+        ids.push_back(id);
+        continue;
+      }
+      const std::string text = bpe.token(id);
+      for (size_t at = 0; at < text.size();) {
+        const size_t start = at;
+        next_code_point(text, at);
+        bpe.encode_word(std::string_view(text).substr(start, at - start), scratch, ids);
+      }
     }
   }
 };
@@ -156,8 +182,10 @@ std::vector<int32_t> Tokenizer::encode_parts(std::string_view text, bool add_spe
       }
       const bool is_start =
           part.text.data() == valid.data() && inner.text.data() == normalized.data();
+      const size_t first = ids.size();
       impl_->encode_text(is_guarded ? without_guards(inner.text) : std::string(inner.text),
                          is_start, regex_scratch, scratch, ids);
+      if (is_guarded) impl_->spell_special_tokens(first, scratch, ids);
     }
   }
   return impl_->post_processor.apply(std::move(ids), add_special_tokens);

@@ -92,6 +92,18 @@ TEST(Tokenizer, GuardedSpellingsStayText) {
   }
 }
 
+TEST(Tokenizer, GuardedTextIsNotMergedToASpecialToken) {
+  json document = small_tokenizer();
+  document["pre_tokenizer"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  document["model"]["ignore_merges"] = true;
+  document["model"]["vocab"]["<|end|>"] = 261;
+  const Tokenizer tokenizer = load(document);
+  const Ids spelt = {'<', '|', 'e', 'n', 'd', '|', '>'};
+  EXPECT_EQ(tokenizer.encode("<|end|>"), (Ids{261}));
+  EXPECT_EQ(tokenizer.encode_guarded(tokenizer.guard_special_tokens("<|end|>")), spelt);
+}
+
 TEST(Tokenizer, AddedTokenFlags) {
   json document = small_tokenizer();
   document["added_tokens"][0]["lstrip"] = true;
