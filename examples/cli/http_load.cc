@@ -110,7 +110,7 @@ class HttpRequest {
 
   int socket() const { return socket_.number(); }
   bool is_done() const { return socket_.number() < 0; }
-  /// Whether it may read now, by its speed.
+  /// Returns whether it may read now, by its speed.
   bool may_read() const {
     if (options_.most_bytes_a_second == 0) return true;
     const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();

@@ -9,7 +9,7 @@
 
 namespace cli {
 
-/// Where requests go, "http://HOST:PORT".
+/// Names where requests go, "http://HOST:PORT".
 struct HttpPlace {
   std::string host, port;
   std::string api_key;  ///< empty: none is sent
@@ -18,7 +18,7 @@ struct HttpPlace {
 /// Reads a URL. Throws kInvalidArgument for another form.
 HttpPlace read_place(const std::string& url, const std::string& api_key);
 
-/// What a load is cut short by.
+/// Says what a load is cut short by.
 struct HttpLoadOptions {
   size_t close_after = 0;  ///< events of a request behind which its connection is closed; 0: never
   int most_bytes_a_second = 0;  ///< that each request's reader reads; 0: as many as come

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `vitrine serve` was asked for, and what runs it.
+// Holds what `vitrine serve` was asked for, and declares what runs it.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ class LoadReader : public std::enable_shared_from_this<LoadReader> {
  public:
   explicit LoadReader(size_t count) : requests_(count), outcomes_(count) {}
 
-  /// What a request calls for each event.
+  /// Returns what a request calls for each event.
   std::function<void()> notice(size_t index) {
     return [self = shared_from_this(), index] { self->note(index); };
   }

@@ -53,7 +53,7 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// What a load says of a server: named numbers, of which larger or smaller is better as they say.
+/// Holds what a load says of a server: named numbers.
 using Numbers = std::vector<std::pair<std::string, double>>;
 
 double total_of(const std::vector<LoadOutcome>& outcomes, int64_t vitrine::ServeCounts::*count) {

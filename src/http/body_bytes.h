@@ -15,12 +15,7 @@ class BodyBytes {
   BodyBytes(uint64_t& under_way, uint64_t bytes, uint64_t most)
       : under_way_(under_way), bytes_(bytes) {
     if (under_way_ + bytes > most) {
-      Failure failure{
-          .status = 503,
-          .type = failure_type(503),
-          .message = "too many large bodies are being read; expected another try later"};
-      failure.headers.emplace_back("Retry-After", "1");
-      throw HttpError(failure);
+      throw HttpError(503, "too many large bodies are being read; expected another try later");
     }
     under_way_ += bytes_;
   }

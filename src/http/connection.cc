@@ -78,10 +78,7 @@ void Connection::start() {
       shared_.io,
       [self = shared_from_this()]() -> asio::awaitable<void> {
         ErrorCode error;
-        self->stall_.expires_after(seconds(self->shared_.options.limits.header_seconds));
-        self->stall_.async_wait([self](const ErrorCode& stopped) {
-          if (!stopped) self->transport_->close();
-        });
+        self->watch_stall(self->shared_.options.limits.header_seconds);
         co_await self->transport_->open(error);
         self->stall_.cancel();
         if (error) co_return;
@@ -200,10 +197,11 @@ asio::awaitable<void> Connection::run() {
 }
 
 // Closes the connection unless stall_ is cancelled within so many seconds.
-void Connection::watch_stall(double most) {
+void Connection::watch_stall(double most, bool is_counted) {
   stall_.expires_after(seconds(most));
-  stall_.async_wait([self = shared_from_this()](const ErrorCode& stopped) {
+  stall_.async_wait([self = shared_from_this(), is_counted](const ErrorCode& stopped) {
     if (stopped) return;
+    if (is_counted) ++self->shared_.counts.stalls;
     self->is_gone_ = true;
     self->transport_->close();
   });
@@ -212,6 +210,7 @@ void Connection::watch_stall(double most) {
 Reply Connection::failed_reply(const Request& request, Failure failure,
                                std::string (*form)(const Failure&)) const {
   failure.request_id = request.id;
+  add_retry_headers(failure);
   Reply reply;
   reply.status = failure.status;
   reply.headers = failure.headers;
@@ -457,13 +456,7 @@ asio::awaitable<bool> Connection::send(const Request& request, Reply reply) {
 // Writes all of it; false where the client has gone or reads nothing for too long.
 asio::awaitable<bool> Connection::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    stall_.expires_after(seconds(shared_.options.limits.stall_seconds));
-    stall_.async_wait([self = shared_from_this()](const ErrorCode& stopped) {
-      if (stopped) return;
-      ++self->shared_.counts.stalls;
-      self->is_gone_ = true;
-      self->transport_->close();
-    });
+    watch_stall(shared_.options.limits.stall_seconds, /*is_counted=*/true);
     ErrorCode error;
     const size_t count =
         co_await transport_->write_some(asio::buffer(bytes.data(), bytes.size()), error);

@@ -32,13 +32,13 @@ std::optional<Json> parse_json(std::string_view text) {
 }
 
 Json parse_body(std::string_view body) {
-  std::optional<Json> parsed = parse_json(body);
-  if (!parsed || !parsed->is_object()) {
+  Json parsed = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) {
     throw HttpError(400,
                     "the body is no JSON object; expected one of UTF-8, with each key once and at "
                     "most 64 levels");
   }
-  return std::move(*parsed);
+  return parsed;
 }
 
 void refuse_value(const std::string& place, const Json& found, std::string_view expected) {

@@ -16,7 +16,7 @@ namespace vitrine::http {
 /// Parses JSON from outside. Nothing for a text that is none, that nests deeper than 64 levels, or
 /// that gives a key twice in one object.
 std::optional<Json> parse_json(std::string_view text);
-/// Parses a body, an object. Throws HttpError (400) where parse_json() has nothing.
+/// Parses a body, an object, that was looked through before (check_json). Throws HttpError (400).
 Json parse_body(std::string_view body);
 
 /// Throws HttpError (400): "'place' is FOUND; expected EXPECTED".

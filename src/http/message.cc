@@ -3,6 +3,7 @@
 
 #include <sodium.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -46,12 +47,18 @@ Failure failure_of(const Error& error) {
   if (failure.message.starts_with('\'')) {
     failure.param = failure.message.substr(1, failure.message.find('\'', 1) - 1);
   }
-  // Clients of OpenAI's ask again for every status from 500 on, unless they are told not to.
-  if (failure.status == 501) failure.headers.emplace_back("x-should-retry", "false");
-  if (failure.status == 429 || failure.status == 503) {
-    failure.headers.emplace_back("Retry-After", "1");
-  }
   return failure;
+}
+
+void add_retry_headers(Failure& failure) {
+  const auto add = [&](const char* name, const char* value) {
+    const bool is_there = std::ranges::any_of(
+        failure.headers, [&](const auto& header) { return header.first == name; });
+    if (!is_there) failure.headers.emplace_back(name, value);
+  };
+  // Clients of OpenAI's ask again for every status from 500 on, unless they are told not to.
+  if (failure.status == 501) add("x-should-retry", "false");
+  if (failure.status == 429 || failure.status == 503) add("Retry-After", "1");
 }
 
 Failure current_failure() {

@@ -63,6 +63,8 @@ class HttpError : public std::runtime_error {
 
 /// What an error of the library's means.
 Failure failure_of(const Error& error);
+/// Adds the headers that tell clients whether to ask again, where they are not there.
+void add_retry_headers(Failure& failure);
 /// What is being thrown.
 Failure current_failure();
 /// OpenAI's word for a status.

@@ -175,10 +175,7 @@ void add_network(Exposition& out, const HttpCounts& counts) {
 
 Reply metrics(const House& house, const Request& /*request*/) {
   if (!house.options.has_metrics) {
-    throw HttpError({.status = 501,
-                     .type = failure_type(501),
-                     .message = "this server tells no metrics; start it with --metrics",
-                     .headers = {{"x-should-retry", "false"}}});
+    throw HttpError(501, "this server tells no metrics; start it with --metrics");
   }
   const ServerTelemetry told = house.server->telemetry();
   Exposition out(house.model_names().front());

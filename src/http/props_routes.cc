@@ -71,9 +71,7 @@ Reply slots(const House& house, const Request& request) {
                      request.query.substr(at + kField.size(), 1) != "&" &&
                      at + kField.size() < request.query.size();
   if (fails && running >= options.max_running) {
-    Failure failure{.status = 503, .type = failure_type(503), .message = "no slot available"};
-    failure.headers.emplace_back("Retry-After", "1");
-    throw HttpError(failure);
+    throw HttpError(503, "no slot available");
   }
   Json all = Json::array();
   for (int i = 0; i < options.max_running; ++i) {

@@ -14,12 +14,7 @@ const FieldNames kNames = {
 
 // What this server knows and cannot do.
 [[noreturn]] void refuse_support(const std::string& place, const std::string& why) {
-  Failure failure{.status = 501,
-                  .type = failure_type(501),
-                  .message = "'" + place + "' " + why,
-                  .param = place};
-  failure.headers.emplace_back("x-should-retry", "false");
-  throw HttpError(failure);
+  throw Error(ErrorKind::kUnsupported, "'" + place + "' " + why);
 }
 
 /// Writes a response's input as messages of chat completions.
