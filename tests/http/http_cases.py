@@ -208,6 +208,12 @@ class Mistakes(HttpCase):
             if param is not None:
                 self.assertEqual(error["param"], param)
 
+    def test_what_is_not_there_is_not_to_be_asked_for_again(self):
+        for path, body in (("/slots", None), ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
+                           ("/v1/responses", {"input": "a", "background": True})):
+            reply = self.ask(path, body)
+            self.assertEqual((reply.status, reply.headers["x-should-retry"]), (501, "false"), path)
+
     def test_too_long_a_prompt_says_how_long(self):
         reply = self.ask("/v1/completions", {"prompt": [5] * 3000})
         self.assertEqual(reply.status, 400)
