@@ -51,6 +51,8 @@ std::string with_unused_features(std::string_view isa) {
   return unused.empty() ? std::string(isa) : fmt::format("{}; {}", isa, unused);
 }
 
+std::string build_commit() { return VITRINE_COMMIT; }
+
 std::string build_facts() {
   const std::string commit = VITRINE_COMMIT;
   return fmt::format(

@@ -11,6 +11,9 @@ namespace cli {
 /// libtorch, CUDA.
 std::string build_facts();
 
+/// Returns the commit that this build was made of.
+std::string build_commit();
+
 /// "avx2; AVX-512 without VNNI is not used": an instruction set of the CPU's kernels, and what the
 /// processor has beside.
 std::string with_unused_features(std::string_view isa);

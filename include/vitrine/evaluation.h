@@ -7,6 +7,7 @@
 //     const Evaluation base = read_evaluation("base.eval");
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "vitrine/audit_log.h"
 #include "vitrine/model.h"
 #include "vitrine/serve.h"
 
@@ -114,6 +116,8 @@ class VITRINE_API EvaluationTarget {
   /// Returns what is evaluated, as a JSON object: who made the answers with which files, options
   /// and kernels. Two targets with equal facts give equal answers.
   virtual std::string facts_json() const = 0;
+  /// Returns true where conversations are written by a chat template.
+  virtual bool takes_messages() const = 0;
   /// Returns how many requests may be under way at once.
   virtual int num_parallel() const = 0;
   /// Scores continuations. Throws Error where it cannot.
@@ -121,8 +125,6 @@ class VITRINE_API EvaluationTarget {
   /// Predicts each token of a text but the first, in windows of `window` tokens that do not
   /// overlap, with so many of the most probable ones each. Throws kUnsupported where it cannot.
   virtual std::vector<TextPosition> predict(const std::string& text, int64_t window, int best) = 0;
-  /// Returns the ids of a text, without special tokens, for makers that count.
-  virtual std::vector<int32_t> encode(const std::string& text) = 0;
 
   /// An answer that ended.
   struct Answer {
@@ -147,11 +149,18 @@ class VITRINE_API EvaluationTarget {
 
 /// How a model in this process is asked.
 struct ModelTargetOptions {
-  int parallel = 8;               ///< answers at once
-  std::string audit_folder = {};  ///< a sealed log for each answer goes there; empty: none
-  std::string drafter = {};       ///< ServerOptions::drafter
-  /// Further facts (JSON object) for facts_json(): what the host set.
+  int parallel = 8;  ///< answers at once
+  /// A sealed log for each answer goes there, named after its item; empty: none. Needs
+  /// EngineOptions::audit_mode.
+  std::string audit_folder = {};
+  LogHeader audit_header = {};  ///< of these: the model's facts
+  VtrOptions audit_log = {};    ///< of these: key and recipients
+  std::string drafter = {};     ///< ServerOptions::drafter
+  /// Further facts, a JSON object, for facts_json(): the files, what the host set.
   std::string facts_json = {};
+  /// Raised from any thread: what is under way ends, and later requests throw kCancelled (not
+  /// owned; null: never).
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 /// Gives a model's options what a target needs (prepare_for_serving, rows for texts).

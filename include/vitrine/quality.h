@@ -58,6 +58,25 @@ struct TokenScores {
 VITRINE_API TokenScores score_tokens(Stepper& model, std::span<const int32_t> ids,
                                      const TokenScoreOptions& options = {});
 
+/// What a model says of several continuations of one context.
+struct ContinuationScores {
+  /// [continuations][its ids] nats: each id's, given those before it.
+  std::vector<std::vector<double>> logprobs;
+  /// [continuations] whether each of its ids is the most probable one there, among equals the one
+  /// that the model would choose.
+  std::vector<uint8_t> is_greedy;
+};
+
+/// Scores continuations of one context, which is computed once: each has a fork of its sequence,
+/// and several go through one step. All are released. A model computes the same bits for one
+/// alone. `before_step` is called before each step; what it throws ends the run. Throws
+/// kInvalidArgument for an empty context or continuation, an id out of range, more positions than
+/// the context has, and a model without logits of each token.
+VITRINE_API ContinuationScores
+score_continuations(Stepper& model, std::span<const int32_t> context,
+                    std::span<const std::vector<int32_t>> continuations,
+                    const std::function<void()>& before_step = {});
+
 // ---- Texts -------------------------------------------------------------------------------------
 
 /// How a text is read: in windows that do not overlap, each of which begins anew. The first id of a

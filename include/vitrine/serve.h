@@ -356,6 +356,11 @@ class VITRINE_API Server {
   /// What requests may call models by: the models' names, the first one's first (empty where it has
   /// none), then those of their adapters.
   std::vector<std::string> model_names() const;
+  /// Calls `work` with a model between two steps, on the thread that steps, and waits for it:
+  /// answers stand still meanwhile. `work` releases the sequences that it creates, and calls
+  /// nothing of the server; kept prefixes hold blocks that it may miss (clear_cache). Throws what
+  /// `work` throws, and kInvalidArgument for a name that there is not.
+  void use_model(const std::function<void(Model&)>& work, std::string_view name = {});
   /// The options, with what stands for defaults.
   const ServerOptions& options() const;
   /// Returns the ids that a request's prompt is computed with. Throws kInvalidArgument as submit()

@@ -79,7 +79,11 @@ std::span<const StepOutput> Reader::step(std::span<const int32_t> tokens, int32_
   input.tokens = tokens;
   input.next_token = next;
   input.rows = rows;
-  const auto outputs = model_.step({&input, 1});
+  return step({&input, 1});
+}
+
+std::span<const StepOutput> Reader::step(std::span<const StepInput> inputs) {
+  const auto outputs = model_.step(inputs);
   if (!gives_logprobs_) std::ranges::for_each(outputs, check_finite);
   return outputs;
 }

@@ -42,6 +42,9 @@ class Reader {
   double logprob(const StepOutput& output, int32_t token) const;
   /// Writes log p of every token. `logprobs`: [vocabulary].
   void logprobs(const StepOutput& output, std::span<double> logprobs) const;
+  /// Does what the other one does, for several sequences at once.
+  std::span<const StepOutput> step(std::span<const StepInput> inputs);
+  SequenceId sequence() const { return sequence_; }
   /// Empty for an engine.
   std::span<const SpecialistShare> shares(size_t output) const;
 

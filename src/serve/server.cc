@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -185,6 +186,18 @@ class ServerLoop {
       for (std::string& line : each->scheduler.store_notes()) all.push_back(std::move(line));
     }
     return all;
+  }
+
+  void use_model(const std::function<void(Model&)>& work, std::string_view name) {
+    ServedModel& used = find(name);
+    std::packaged_task<void()> task([&] { work(used.model); });
+    std::future<void> done = task.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back(&task);
+    }
+    changed_.notify_all();
+    done.get();
   }
 
   void store_prefixes() {
@@ -368,6 +381,7 @@ class ServerLoop {
           changed_.notify_all();
         }
       }
+      do_work();
       if (stores_prefixes_) store_all();
       bool has_stepped = false;
       for (auto& each : models_) has_stepped = step(each->scheduler) || has_stepped;
@@ -376,7 +390,7 @@ class ServerLoop {
       if (has_stepped) continue;
       const auto has_news = [this] {
         return is_ending_ || bell_->has_news || clears_cache_ || stores_prefixes_ ||
-               !ready_.empty();
+               !work_.empty() || !ready_.empty();
       };
       const bool awaits_store = std::ranges::any_of(
           models_, [](const auto& each) { return each->scheduler.awaits_store(); });
@@ -387,6 +401,16 @@ class ServerLoop {
       }
     }
     store_all();
+  }
+
+  // What hosts do with a model between steps.
+  void do_work() {
+    std::deque<std::packaged_task<void()>*> work;
+    {
+      const std::lock_guard lock(mutex_);
+      work.swap(work_);
+    }
+    for (std::packaged_task<void()>* task : work) (*task)();
   }
 
   void store_all() {
@@ -407,6 +431,7 @@ class ServerLoop {
   std::atomic<bool> stores_prefixes_ = false;  // written under the lock
   std::vector<std::unique_ptr<ServedModel>> models_;
   std::deque<std::shared_ptr<RequestState>> submitted_;
+  std::deque<std::packaged_task<void()>*> work_;  // of use_model(), which waits for it
   std::vector<std::pair<ServedModel*, std::unique_ptr<Job>>> ready_;
   std::thread prepares_, steps_;
 };
@@ -463,6 +488,9 @@ std::vector<int32_t> Server::encode(const ServeRequest& request) const {
 }
 ServerTelemetry Server::telemetry() const { return loop_->telemetry(); }
 void Server::clear_cache() { loop_->clear_cache(); }
+void Server::use_model(const std::function<void(Model&)>& work, std::string_view name) {
+  loop_->use_model(work, name);
+}
 void Server::store_prefixes() { loop_->store_prefixes(); }
 std::vector<std::string> Server::store_notes() const { return loop_->store_notes(); }
 

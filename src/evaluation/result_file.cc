@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evaluation/result_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "core/json_text.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::evaluation {
+
+namespace {
+
+constexpr size_t kMostValues = 4 << 20;  // in one line
+constexpr size_t kMostKeys = 1024;
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, path + ": " + what + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+std::string read_whole_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || file.bad()) fail(path, "cannot be read");
+  return std::move(text).str();
+}
+
+uint64_t read_lines(const std::string& text,
+                    const std::function<void(std::string_view, size_t)>& on_line) {
+  size_t at = 0, number = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', at)) {
+    on_line(std::string_view(text).substr(at, end - at), ++number);
+    at = end + 1;
+  }
+  return at;
+}
+
+Json parse_line(std::string_view line, const std::string& place) {
+  check_json(line, place, kMostValues, kMostKeys);
+  Json json = Json::parse(line);
+  if (!json.is_object()) {
+    throw Error(ErrorKind::kBadFile,
+                place + ": holds " + found_text(json) + "; expected an object");
+  }
+  return json;
+}
+
+ResultFile::ResultFile(const std::string& path, const RunHead& head, bool overwrite) : path_(path) {
+  const bool is_there = ::access(path.c_str(), F_OK) == 0;
+  const std::string text = is_there ? read_whole_file(path) : std::string();
+  const uint64_t whole = text.empty() ? 0 : take_up(text, head, overwrite);
+  if (whole == 0) begin(head);
+  file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file_ < 0) fail(path, "cannot be written");
+  if (whole > 0 && ::ftruncate(file_, static_cast<off_t>(whole)) != 0) {
+    fail(path, "cannot be shortened");
+  }
+  if (::lseek(file_, 0, SEEK_END) < 0) fail(path, "cannot be appended to");
+}
+
+ResultFile::~ResultFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void ResultFile::begin(const RunHead& head) { write_file_atomically(path_, head_line(head)); }
+
+uint64_t ResultFile::take_up(const std::string& text, const RunHead& head, bool overwrite) {
+  bool is_same = false;
+  try {
+    const uint64_t whole = read_lines(text, [&](std::string_view line, size_t number) {
+      const std::string place = place_text(path_, number);
+      const Json json = parse_line(line, place);
+      if (number == 1) {
+        is_same = head_line(read_head(json, place)) == head_line(head);
+      } else if (json.contains("end")) {
+        is_complete_ = true;
+      } else {
+        const EvaluatedItem item = read_item(json, place, seconds_);
+        done_.emplace(item.task, item.id);
+      }
+    });
+    if (is_same) return whole;
+  } catch (const Error& error) {
+    if (!overwrite) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  std::string(error.what()) +
+                      "; expected a file that is not there, or one of this suite and target");
+    }
+  }
+  if (!overwrite) {
+    throw Error(ErrorKind::kInvalidArgument,
+                path_ +
+                    ": holds results of another suite, model or other options; expected a file "
+                    "that is not there, or to overwrite it");
+  }
+  is_complete_ = false;
+  seconds_ = 0;
+  done_.clear();
+  return 0;
+}
+
+void ResultFile::write(const std::string& line) {
+  for (size_t at = 0; at < line.size();) {
+    const ssize_t count = ::write(file_, line.data() + at, line.size() - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail(path_, "cannot be written further; what it has stays");
+    at += static_cast<size_t>(count);
+  }
+}
+
+void ResultFile::add(const EvaluatedItem& item, double seconds) {
+  write(item_line(item, seconds));
+  done_.emplace(item.task, item.id);
+}
+
+void ResultFile::finish(double seconds) {
+  write(end_line(done_.size(), seconds));
+  if (::fsync(file_) != 0) fail(path_, "cannot be synced");
+  is_complete_ = true;
+}
+
+}  // namespace vitrine::evaluation
