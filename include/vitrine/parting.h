@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `gates`: where the sealed logs of two runs of one item part, and how far apart noise
+// alone would be there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "vitrine/audit_log.h"
+
+namespace vitrine {
+
+/// What a log tells of a layer, or of a prediction.
+enum class PartingProbe : uint8_t {
+  kResidual,  ///< norm of the residual stream that enters a layer, relative
+  kRouting,   ///< half the sum of differences of the gate weights: the share that went elsewhere
+  kExpertOutput,  ///< norm of what an expert gave, relative
+  kLogprob,       ///< log-probability of the token that follows, nats
+};
+
+/// Returns "residual norm", "routing", "expert output" or "log-probability".
+VITRINE_API std::string_view parting_probe_name(PartingProbe probe);
+
+/// How far two runs are apart where nothing is damaged: the largest difference that was seen of
+/// each layer and probe. Not thread-safe.
+class VITRINE_API NoiseLevels {
+ public:
+  /// Takes in what a run of a perturbed candidate differs by, as far as both read the same tokens.
+  /// Throws what VtrReader does.
+  void add(const std::string& baseline_log, const std::string& perturbed_log,
+           const std::optional<SealKey>& reader = {});
+  /// Returns a layer's level; what rounding in a log makes where nothing was seen. `layer` is -1 of
+  /// kLogprob.
+  double level(int32_t layer, PartingProbe probe) const;
+  /// Returns how many pairs of logs were taken in.
+  size_t num_runs() const { return num_runs_; }
+  /// Raises a layer's level to that difference.
+  void raise(int32_t layer, PartingProbe probe, double difference);
+
+ private:
+  std::map<std::pair<int32_t, PartingProbe>, double> largest_;
+  size_t num_runs_ = 0;
+};
+
+/// Where a candidate's run of an item first left the baseline's by more than noise.
+struct Parting {
+  /// What it is.
+  enum class Kind : uint8_t {
+    kNowhere,  ///< both are the same as far as noise goes
+    kInput,    ///< the prompts have other tokens: the tokenizer or the template
+    kValue,    ///< a probe
+    kToken,    ///< another token was chosen, with nothing above noise before it: a near tie
+    kLength,   ///< one of them ends there
+  };
+  Kind kind = Kind::kNowhere;                    ///< what it is
+  int64_t position = 0;                          ///< of the input token there
+  bool is_prompt = false;                        ///< the position is one of the prompt's
+  int32_t layer = -1;                            ///< of a layer's probe
+  int32_t expert = -1;                           ///< where the probe tells of one
+  PartingProbe probe = PartingProbe::kResidual;  ///< of kValue
+  double difference = 0;                         ///< of kValue
+  double noise = 0;                              ///< of kValue: the level that it exceeds
+  int32_t baseline_token = -1;                   ///< of kInput and kToken
+  int32_t candidate_token = -1;                  ///< likewise
+};
+
+/// Compares two logs of one item, position by position and layer by layer. Throws what VtrReader
+/// does (kIo, kBadFile, kInvalidArgument for a `reader` that is no recipient).
+VITRINE_API Parting find_parting(const std::string& baseline_log, const std::string& candidate_log,
+                                 const NoiseLevels& noise,
+                                 const std::optional<SealKey>& reader = {});
+
+/// Returns one line for people: "position 17 (prompt), layer 2, expert 5: expert output differs by
+/// 0.31, noise 0.008".
+VITRINE_API std::string parting_text(const Parting& parting);
+
+}  // namespace vitrine
