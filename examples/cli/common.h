@@ -34,8 +34,6 @@ void add_embed(CLI::App& app, Command& command);
 void add_batch(CLI::App& app, Command& command);
 void add_serve(CLI::App& app, Command& command);
 void add_eval(CLI::App& app, Command& command);
-void add_compare(CLI::App& app, Command& command);
-void add_gate(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);

@@ -48,7 +48,7 @@ class VITRINE_API NoiseLevels {
 };
 
 /// Where a candidate's run of an item first left the baseline's by more than noise.
-struct Parting {
+struct LogParting {
   /// What it is.
   enum class Kind : uint8_t {
     kNowhere,  ///< both are the same as far as noise goes
@@ -71,12 +71,12 @@ struct Parting {
 
 /// Compares two logs of one item, position by position and layer by layer. Throws what VtrReader
 /// does (kIo, kBadFile, kInvalidArgument for a `reader` that is no recipient).
-VITRINE_API Parting find_parting(const std::string& baseline_log, const std::string& candidate_log,
+VITRINE_API LogParting find_log_parting(const std::string& baseline_log, const std::string& candidate_log,
                                  const NoiseLevels& noise,
                                  const std::optional<SealKey>& reader = {});
 
 /// Returns one line for people: "position 17 (prompt), layer 2, expert 5: expert output differs by
 /// 0.31, noise 0.008".
-VITRINE_API std::string parting_text(const Parting& parting);
+VITRINE_API std::string parting_text(const LogParting& parting);
 
 }  // namespace vitrine

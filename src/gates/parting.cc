@@ -165,17 +165,17 @@ void NoiseLevels::add(const std::string& baseline_log, const std::string& pertur
   }
 }
 
-Parting find_parting(const std::string& baseline_log, const std::string& candidate_log,
+LogParting find_log_parting(const std::string& baseline_log, const std::string& candidate_log,
                      const NoiseLevels& noise, const std::optional<SealKey>& reader) {
   const ItemRun a = read_run(baseline_log, reader), b = read_run(candidate_log, reader);
-  Parting parting;
+  LogParting parting;
   const size_t both = std::min(a.records.size(), b.records.size());
   for (size_t i = 0; i < both; ++i) {
     const TokenRecord &left = a.records[i], &right = b.records[i];
     parting.position = left.position;
     parting.is_prompt = left.position < std::min(a.prompt_tokens, b.prompt_tokens);
     if (left.position != right.position || left.token != right.token) {
-      parting.kind = parting.is_prompt ? Parting::Kind::kInput : Parting::Kind::kToken;
+      parting.kind = parting.is_prompt ? LogParting::Kind::kInput : LogParting::Kind::kToken;
       parting.baseline_token = left.token;
       parting.candidate_token = right.token;
       return parting;
@@ -184,7 +184,7 @@ Parting find_parting(const std::string& baseline_log, const std::string& candida
         left, right, [&](int32_t layer, PartingProbe probe, const Difference& difference) {
           const double level = noise.level(layer, probe);
           if (difference.value <= level) return true;
-          parting.kind = Parting::Kind::kValue;
+          parting.kind = LogParting::Kind::kValue;
           parting.layer = layer;
           parting.expert = difference.expert;
           parting.probe = probe;
@@ -196,27 +196,27 @@ Parting find_parting(const std::string& baseline_log, const std::string& candida
   }
   if (a.records.size() != b.records.size()) {
     parting.kind =
-        a.prompt_tokens != b.prompt_tokens ? Parting::Kind::kInput : Parting::Kind::kLength;
+        a.prompt_tokens != b.prompt_tokens ? LogParting::Kind::kInput : LogParting::Kind::kLength;
     parting.position = static_cast<int64_t>(both);
   }
   return parting;
 }
 
-std::string parting_text(const Parting& parting) {
-  if (parting.kind == Parting::Kind::kNowhere) return "nowhere above noise";
+std::string parting_text(const LogParting& parting) {
+  if (parting.kind == LogParting::Kind::kNowhere) return "nowhere above noise";
   std::string text = "position " + std::to_string(parting.position) +
                      (parting.is_prompt ? " (prompt)" : " (answer)");
   switch (parting.kind) {
-    case Parting::Kind::kNowhere: break;
-    case Parting::Kind::kInput:
+    case LogParting::Kind::kNowhere: break;
+    case LogParting::Kind::kInput:
       return text + ": the prompts differ (tokenizer or template), token " +
              std::to_string(parting.baseline_token) + " became " +
              std::to_string(parting.candidate_token);
-    case Parting::Kind::kToken:
+    case LogParting::Kind::kToken:
       return text + ": token " + std::to_string(parting.baseline_token) + " became " +
              std::to_string(parting.candidate_token) + ", with nothing above noise before it";
-    case Parting::Kind::kLength: return text + ": one of the answers ends here";
-    case Parting::Kind::kValue: break;
+    case LogParting::Kind::kLength: return text + ": one of the answers ends here";
+    case LogParting::Kind::kValue: break;
   }
   if (parting.layer >= 0) text += ", layer " + std::to_string(parting.layer);
   if (parting.expert >= 0) text += ", expert " + std::to_string(parting.expert);
