@@ -9,7 +9,7 @@
 
 #include "evaluation/ask.h"
 #include "evaluation/digest.h"
-#include "evaluation/loop.h"
+#include "evaluation/repetition.h"
 #include "evaluation/result_file.h"
 
 namespace vitrine {
@@ -251,7 +251,7 @@ class SuiteRun {
     result.is_parsed = score.is_parsed;
     result.extracted = std::move(score.extracted);
     result.parts = std::move(score.parts);
-    result.is_loop = evaluation::ends_in_loop(answer.text);
+    result.is_loop = evaluation::ends_in_repetition(answer.text);
   }
 
   const Suite& suite_;
