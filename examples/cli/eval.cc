@@ -198,7 +198,7 @@ void add_eval(CLI::App& app, Command& command) {
                    "made")
       ->required()
       ->check(not_empty());
-  eval->add_flag("--overwrite", arguments->overwrite, "replace results of another run there");
+  eval->add_flag("--overwrite", arguments->overwrite, "replace what is there, and begin anew");
   eval->add_flag("--run-code", arguments->runs_code,
                  "run programs that the model wrote, in a child process without network");
   eval->add_flag("--json", arguments->json, "the summary as JSON");

@@ -229,7 +229,7 @@ struct EvaluationProgress {
 
 /// How a suite is run.
 struct EvaluationOptions {
-  bool overwrite = false;  ///< a whole result of another run may be replaced
+  bool overwrite = false;  ///< what the file holds is replaced, results of this very run too
   /// Called after each item on the calling thread; false ends the run, whose file can be gone on
   /// with.
   std::function<bool(const EvaluationProgress&)> on_progress = {};

@@ -17,8 +17,7 @@ Number option_number(const Task& task, const char* name, Number otherwise) {
 }
 
 bool is_conversation(const Task& task, bool takes_messages) {
-  const std::string form = option_text(task, "form", "auto");
-  return form == "chat" || (form == "auto" && takes_messages);
+  return takes_messages && option_text(task, "form", "conversation") != "text";
 }
 
 std::string text_of(const Json& value) {

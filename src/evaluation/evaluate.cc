@@ -40,16 +40,16 @@ EvaluatedItem begin_item(const Task& task, const Item& item) {
 void take_choice(const Task& task, const Item& item, const ScoredContinuations& scored,
                  EvaluatedItem& result) {
   const Json& choices = item.data["choices"];
-  const auto norm = task.options.find("normalize");  // "bytes": by length, as lm-eval's acc_norm
-  const bool by_bytes = norm != task.options.end() && *norm == "bytes";
+  // "bytes" and "tokens": by length, as lm-eval's acc_norm.
+  const std::string norm = task.options.value("normalise", "none");
   std::vector<double> values;
   for (size_t i = 0; i < scored.logprobs.size(); ++i) {
     const auto& one = scored.logprobs[i];
     result.choice_logprobs.push_back(std::accumulate(one.begin(), one.end(), 0.0));
     const std::string text =
         choices[i].is_string() ? choices[i].get<std::string>() : choices[i].dump();
-    values.push_back(by_bytes ? result.choice_logprobs.back() / static_cast<double>(text.size())
-                              : result.choice_logprobs.back());
+    const size_t length = norm == "bytes" ? text.size() : norm == "tokens" ? one.size() : 1;
+    values.push_back(result.choice_logprobs.back() / static_cast<double>(std::max<size_t>(1, length)));
   }
   const auto best = std::ranges::max_element(values) - values.begin();
   const auto text_at = [&](size_t at) {

@@ -28,7 +28,7 @@ const Json& need(const Json& json, const char* name, const std::string& place) {
 
 /// Reads a field where it is there.
 template <typename Value>
-void read(const Json& json, const char* name, const std::string& place, Value& value) {
+void read_field(const Json& json, const char* name, const std::string& place, Value& value) {
   const auto found = json.find(name);
   if (found == json.end()) return;
   const bool fits = [&] {
@@ -179,29 +179,29 @@ RunHead read_head(const Json& json, const std::string& place) {
   if (!suite.is_object()) refuse(place, "'suite' is no object; expected one");
   if (!target.is_object()) refuse(place, "'target' is no object; expected one");
   head.target_json = target.dump();
-  read(suite, "name", place, head.suite);
-  read(suite, "version", place, head.version);
-  read(suite, "sha256", place, head.digest);
+  read_field(suite, "name", place, head.suite);
+  read_field(suite, "version", place, head.version);
+  read_field(suite, "sha256", place, head.digest);
   const Json& tasks = need(suite, "tasks", place);
   if (!tasks.is_array()) refuse(place, "'tasks' is no list; expected one");
   for (const Json& one : tasks) {
     if (!one.is_object()) refuse(place, "'tasks' has a value that is no object");
     SuiteTask task;
     std::string kind;
-    read(one, "name", place, task.name);
-    read(one, "domain", place, task.domain);
-    read(one, "kind", place, kind);
+    read_field(one, "name", place, task.name);
+    read_field(one, "domain", place, task.domain);
+    read_field(one, "kind", place, kind);
     const auto found = std::ranges::find(kKindNames, kind);
     if (found == kKindNames.end()) {
       refuse(place, "'kind' is " + quote_text(kind) + "; expected answer, choice or text");
     }
     task.kind = static_cast<TaskKind>(found - kKindNames.begin());
-    read(one, "scorer", place, task.scorer);
-    read(one, "chance", place, task.chance);
-    read(one, "items", place, task.num_items);
-    read(one, "licence", place, task.licence);
-    read(one, "source", place, task.source);
-    read(one, "left_out", place, task.left_out);
+    read_field(one, "scorer", place, task.scorer);
+    read_field(one, "chance", place, task.chance);
+    read_field(one, "items", place, task.num_items);
+    read_field(one, "licence", place, task.licence);
+    read_field(one, "source", place, task.source);
+    read_field(one, "left_out", place, task.left_out);
     head.tasks.push_back(std::move(task));
   }
   return head;
@@ -246,38 +246,38 @@ std::string item_line(const EvaluatedItem& item, double seconds) {
 EvaluatedItem read_item(const Json& json, const std::string& place, double& seconds) {
   EvaluatedItem item;
   need(json, "id", place);
-  read(json, "task", place, item.task);
-  read(json, "id", place, item.id);
-  read(json, "group", place, item.group);
-  read(json, "critical", place, item.is_critical);
-  read(json, "score", place, item.score);
-  read(json, "right", place, item.is_right);
-  read(json, "parsed", place, item.is_parsed);
-  read(json, "loop", place, item.is_loop);
-  read(json, "answer", place, item.answer);
-  read(json, "expected", place, item.expected);
-  read(json, "extracted", place, item.extracted);
-  read(json, "parts", place, item.parts);
-  read(json, "right_choice", place, item.right_choice);
+  read_field(json, "task", place, item.task);
+  read_field(json, "id", place, item.id);
+  read_field(json, "group", place, item.group);
+  read_field(json, "critical", place, item.is_critical);
+  read_field(json, "score", place, item.score);
+  read_field(json, "right", place, item.is_right);
+  read_field(json, "parsed", place, item.is_parsed);
+  read_field(json, "loop", place, item.is_loop);
+  read_field(json, "answer", place, item.answer);
+  read_field(json, "expected", place, item.expected);
+  read_field(json, "extracted", place, item.extracted);
+  read_field(json, "parts", place, item.parts);
+  read_field(json, "right_choice", place, item.right_choice);
   item.choice_logprobs = unpack<double>(json, "choice_logprobs", place);
   const auto reference = unpack<double>(json, "reference_logprob", place);
   if (!reference.empty()) item.reference_logprob = reference.front();
-  read(json, "reference_tokens", place, item.reference_tokens);
-  read(json, "stop", place, item.stop);
-  read(json, "error", place, item.error);
-  read(json, "audit", place, item.audit);
-  read(json, "prompt_tokens", place, item.prompt_tokens);
-  read(json, "prompt_sha256", place, item.prompt_sha256);
-  read(json, "tokens", place, item.tokens);
+  read_field(json, "reference_tokens", place, item.reference_tokens);
+  read_field(json, "stop", place, item.stop);
+  read_field(json, "error", place, item.error);
+  read_field(json, "audit", place, item.audit);
+  read_field(json, "prompt_tokens", place, item.prompt_tokens);
+  read_field(json, "prompt_sha256", place, item.prompt_sha256);
+  read_field(json, "tokens", place, item.tokens);
   item.logprobs = unpack<double>(json, "logprobs", place);
   if (const auto found = json.find("positions"); found != json.end()) {
     if (!found->is_object()) refuse(place, "'positions' is no object; expected one");
     item.positions = read_positions(*found, place);
   }
-  read(json, "first_token_seconds", place, item.first_token_seconds);
-  read(json, "total_seconds", place, item.total_seconds);
-  read(json, "digest", place, item.digest);
-  read(json, "at", place, seconds);
+  read_field(json, "first_token_seconds", place, item.first_token_seconds);
+  read_field(json, "total_seconds", place, item.total_seconds);
+  read_field(json, "digest", place, item.digest);
+  read_field(json, "at", place, seconds);
   if (!(item.score >= 0 && item.score <= 1)) {
     refuse(place, "'score' is " + std::to_string(item.score) + "; expected 0 to 1");
   }

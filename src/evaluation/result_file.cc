@@ -16,8 +16,8 @@ namespace vitrine::evaluation {
 
 namespace {
 
-constexpr size_t kMostValues = 4 << 20;  // in one line
-constexpr size_t kMostKeys = 1024;
+constexpr size_t kMostLineValues = 4 << 20;  // in one line
+constexpr size_t kMostLineKeys = 1024;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw Error(ErrorKind::kIo, path + ": " + what + ": " + std::strerror(errno));
@@ -44,7 +44,7 @@ uint64_t read_lines(const std::string& text,
 }
 
 Json parse_line(std::string_view line, const std::string& place) {
-  check_json(line, place, kMostValues, kMostKeys);
+  check_json(line, place, kMostLineValues, kMostLineKeys);
   Json json = Json::parse(line);
   if (!json.is_object()) {
     throw Error(ErrorKind::kBadFile,
@@ -54,9 +54,8 @@ Json parse_line(std::string_view line, const std::string& place) {
 }
 
 ResultFile::ResultFile(const std::string& path, const RunHead& head, bool overwrite) : path_(path) {
-  const bool is_there = ::access(path.c_str(), F_OK) == 0;
-  const std::string text = is_there ? read_whole_file(path) : std::string();
-  const uint64_t whole = text.empty() ? 0 : take_up(text, head, overwrite);
+  const bool is_kept = !overwrite && ::access(path.c_str(), F_OK) == 0;
+  const uint64_t whole = is_kept ? take_up(read_whole_file(path), head) : 0;
   if (whole == 0) begin(head);
   file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (file_ < 0) fail(path, "cannot be written");
@@ -72,39 +71,32 @@ ResultFile::~ResultFile() {
 
 void ResultFile::begin(const RunHead& head) { write_file_atomically(path_, head_line(head)); }
 
-uint64_t ResultFile::take_up(const std::string& text, const RunHead& head, bool overwrite) {
+uint64_t ResultFile::take_up(const std::string& text, const RunHead& head) {
   bool is_same = false;
+  uint64_t whole = 0;
   try {
-    const uint64_t whole = read_lines(text, [&](std::string_view line, size_t number) {
+    whole = read_lines(text, [&](std::string_view line, size_t number) {
       const std::string place = place_text(path_, number);
       const Json json = parse_line(line, place);
       if (number == 1) {
         is_same = head_line(read_head(json, place)) == head_line(head);
       } else if (json.contains("end")) {
         is_complete_ = true;
-      } else {
+      } else if (is_same) {
         const EvaluatedItem item = read_item(json, place, seconds_);
         done_.emplace(item.task, item.id);
       }
     });
-    if (is_same) return whole;
   } catch (const Error& error) {
-    if (!overwrite) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  std::string(error.what()) +
-                      "; expected a file that is not there, or one of this suite and target");
-    }
-  }
-  if (!overwrite) {
     throw Error(ErrorKind::kInvalidArgument,
-                path_ +
-                    ": holds results of another suite, model or other options; expected a file "
-                    "that is not there, or to overwrite it");
+                std::string(error.what()) +
+                    "; expected a file that is not there, or results of this suite and target");
   }
-  is_complete_ = false;
-  seconds_ = 0;
-  done_.clear();
-  return 0;
+  if (is_same) return whole;
+  throw Error(ErrorKind::kInvalidArgument,
+              path_ + ": holds " +
+                  (whole == 0 ? "no results" : "results of another suite, model or other options") +
+                  "; expected a file that is not there, or to overwrite it");
 }
 
 void ResultFile::write(const std::string& line) {

@@ -14,8 +14,8 @@ namespace vitrine::evaluation {
 /// goes.
 class ResultFile {
  public:
-  /// Throws kInvalidArgument where the file holds something else, or another run and may not be
-  /// overwritten; kIo.
+  /// Throws kInvalidArgument where the file holds something else or another run; kIo. `overwrite`:
+  /// what is there goes.
   ResultFile(const std::string& path, const RunHead& head, bool overwrite);
   ~ResultFile();
   ResultFile(const ResultFile&) = delete;
@@ -37,8 +37,7 @@ class ResultFile {
  private:
   void begin(const RunHead& head);
   /// Reads what is there. Returns how many bytes of it stay.
-  uint64_t take_up(const std::string& text, const RunHead& head, bool overwrite);
-  void open(bool truncates);
+  uint64_t take_up(const std::string& text, const RunHead& head);
   void write(const std::string& line);
 
   const std::string path_;
