@@ -105,6 +105,7 @@ struct ScoredContinuations {
 struct TextPosition {
   int32_t token = 0;  ///< the id that stands there
   float logprob = 0;  ///< nats
+  int64_t end = 0;    ///< bytes of the text up to the token's end; 0: not known
   /// Ids and nats of the most probable tokens, the most probable first, ties by lower id.
   std::vector<std::pair<int32_t, float>> best = {};
 };

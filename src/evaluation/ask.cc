@@ -41,30 +41,36 @@ ChatMessage message_of(const Json& json) {
   return message;
 }
 
+std::string item_text(const Item& item, const char* name, const std::string& otherwise) {
+  const auto found = item.data.find(name);
+  return found == item.data.end() ? otherwise : text_of(*found);
+}
+
 std::vector<ChatMessage> messages_of(const Task& task, const Item& item) {
   std::vector<ChatMessage> messages;
-  const std::string system = fill_template(option_text(task, "system", ""), item.data);
+  const std::string system = option_text(task, "system", "");
   if (!system.empty()) messages.push_back({"system", system});
   if (const auto found = item.data.find("messages"); found != item.data.end()) {
     for (const Json& one : *found) messages.push_back(message_of(one));
     return messages;
   }
-  messages.push_back({"user", fill_template(option_text(task, "template", "{prompt}"), item.data)});
+  messages.push_back({"user", item_text(item, "prompt", "")});
   return messages;
 }
 
+// What is asked where no template writes conversations.
 std::string text_prompt(const Task& task, const Item& item) {
-  const std::string form =
-      option_text(task, "text_template", option_text(task, "template", "{prompt}"));
-  const std::string system = fill_template(option_text(task, "system", ""), item.data);
+  const std::string system = option_text(task, "system", "");
   std::string text = system.empty() ? "" : system + "\n\n";
-  const auto found = item.data.find("messages");
-  if (found == item.data.end()) return text + fill_template(form, item.data);
-  for (const Json& one : *found) {
-    const ChatMessage message = message_of(one);
-    text += message.role + ": " + message.content + "\n";
+  if (const auto found = item.data.find("messages"); found != item.data.end()) {
+    for (const Json& one : *found) {
+      const ChatMessage message = message_of(one);
+      text += message.role + ": " + message.content + "\n";
+    }
+    return text + "assistant:" + item_text(item, "answer_start", "");
   }
-  return text + "assistant:";
+  return text + item_text(item, "plain_prompt", item_text(item, "prompt", "")) +
+         item_text(item, "answer_start", "");
 }
 
 ChatOptions chat_options(const Item& item) {
@@ -94,22 +100,6 @@ void hold(const Task& task, const Item& item, ServeRequest& request) {
 
 }  // namespace
 
-std::string fill_template(const std::string& text, const Json& data) {
-  std::string filled;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text[at] == '{' ? text.find('}', at) : std::string::npos;
-    const auto found =
-        end == std::string::npos ? data.end() : data.find(text.substr(at + 1, end - at - 1));
-    if (found == data.end()) {
-      filled += text[at++];
-    } else {
-      filled += text_of(*found);
-      at = end + 1;
-    }
-  }
-  return filled;
-}
-
 bool has_reference(const Item& item) {
   const auto found = item.data.find("reference");
   return found != item.data.end() && found->is_string() &&
@@ -121,6 +111,7 @@ ServeRequest answer_request(const Task& task, const Item& item, bool takes_messa
   if (is_conversation(task, takes_messages)) {
     request.messages = messages_of(task, item);
     request.chat = chat_options(item);
+    request.answer_start = item_text(item, "answer_start", "");
   } else {
     require_chat(task, item);
     request.text = text_prompt(task, item);
@@ -137,8 +128,7 @@ ServeRequest answer_request(const Task& task, const Item& item, bool takes_messa
 
 ScoringRequest scoring_request(const Task& task, const Item& item, bool takes_messages) {
   ScoringRequest request;
-  const bool is_chat = is_conversation(task, takes_messages);
-  if (is_chat) {
+  if (is_conversation(task, takes_messages)) {
     request.messages = messages_of(task, item);
     request.chat = chat_options(item);
   } else {
@@ -148,10 +138,7 @@ ScoringRequest scoring_request(const Task& task, const Item& item, bool takes_me
     request.continuations.push_back(item.data["reference"].get<std::string>());
     return request;
   }
-  const std::string before = option_text(task, "before_choice", is_chat ? "" : " ");
-  for (const Json& choice : item.data["choices"]) {
-    request.continuations.push_back(before + text_of(choice));
-  }
+  for (const Json& choice : item.data["choices"]) request.continuations.push_back(text_of(choice));
   return request;
 }
 

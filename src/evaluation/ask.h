@@ -6,9 +6,6 @@
 
 namespace vitrine::evaluation {
 
-/// Returns a template's text with each {field} that `data` has in its place; other braces stay.
-std::string fill_template(const std::string& text, const Json& data);
-
 /// The request of an item of kAnswer. Throws kUnsupported where it has tools or messages that the
 /// target cannot take.
 ServeRequest answer_request(const Task& task, const Item& item, bool takes_messages);

@@ -179,14 +179,14 @@ class SuiteRun {
     const std::string text = item.data["text"].get<std::string>();
     const int64_t window = task.options.value("window", kTextWindow);
     result.positions = target_.predict(text, window, task.options.value("best", kBestTokens));
-    // "scored_from": the part of the positions that counts begins there (0 to 1).
-    const double from = task.options.value("scored_from", 0.0);
-    const auto first = static_cast<size_t>(from * static_cast<double>(result.positions.size()));
-    double sum = 0;
-    for (size_t i = first; i < result.positions.size(); ++i) {
-      sum += double{result.positions[i].logprob};
+    // Tokens that end behind "scored_from", a byte of the text, count.
+    const int64_t from = item.data.value("scored_from", int64_t{0});
+    double sum = 0, count = 0;
+    for (const TextPosition& position : result.positions) {
+      if (from > 0 && position.end <= from) continue;
+      sum += double{position.logprob};
+      ++count;
     }
-    const double count = static_cast<double>(result.positions.size() - first);
     result.prompt_tokens = std::ssize(result.positions) + 1;
     result.parts["logprob"] = count > 0 ? sum / count : 0;
     result.score = std::exp(std::min(0.0, result.parts["logprob"]));

@@ -121,6 +121,8 @@ class ModelTarget final : public EvaluationTarget {
         keep_best(logprobs, order, best, position);
       });
     });
+    set_ends(ids, std::min<int64_t>(window, server_.model().options().max_context), text.size(),
+             positions);
     return positions;
   }
 
@@ -210,6 +212,21 @@ class ModelTarget final : public EvaluationTarget {
     for (size_t i = 0; i < count; ++i) {
       position.best.emplace_back(order[i],
                                  static_cast<float>(logprobs[static_cast<size_t>(order[i])]));
+    }
+  }
+
+  /// Tells where each predicted token ends. What begins the text without being of it (a token that
+  /// the tokenizer adds) makes the ids' bytes more than the text's.
+  void set_ends(std::span<const int32_t> ids, int64_t window, size_t text_bytes,
+                std::vector<TextPosition>& positions) const {
+    const Tokenizer& tokenizer = server_.model().tokenizer();
+    int64_t end = static_cast<int64_t>(text_bytes);
+    for (const int32_t id : ids) end -= std::ssize(tokenizer.token_bytes(id));
+    end = std::min<int64_t>(end, 0);
+    size_t at = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      end += std::ssize(tokenizer.token_bytes(ids[i]));
+      if (i % static_cast<size_t>(window) != 0 && at < positions.size()) positions[at++].end = end;
     }
   }
 

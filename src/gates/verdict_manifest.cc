@@ -6,7 +6,6 @@
 
 #include "audit/dsse.h"
 #include "core/json_text.h"
-#include "core/same_file.h"
 #include "evaluation/result_file.h"
 
 namespace vitrine {
@@ -108,6 +107,21 @@ void expect_evaluation(const Statement& statement, const std::string& pointer,
                    evaluation.sha256 + ", which " + evaluation.path + " has");
 }
 
+/// Reads the key that a statement names, in hexadecimal.
+PublicKey named_key(const Statement& statement) {
+  const std::string text = statement.text("/predicate/publicKey");
+  PublicKey key{};
+  const bool is_hex = text.size() == 2 * key.size() &&
+                      text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!is_hex) {
+    statement.refuse("/predicate/publicKey", quote_text(text), "64 hexadecimal digits");
+  }
+  for (size_t i = 0; i < key.size(); ++i) {
+    key[i] = static_cast<uint8_t>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  }
+  return key;
+}
+
 }  // namespace
 
 std::string seal_verdict(const GateFile& gate, const Evaluation& baseline,
@@ -137,7 +151,7 @@ VerifiedVerdict verify_verdict(const std::string& manifest, const std::string& b
   statement.expect("/predicateType", kPredicateType);
   VerifiedVerdict verified;
   verified.is_given_key = key.has_value();
-  verified.signer = key ? *key : parse_public_key(statement.text("/predicate/publicKey"), manifest);
+  verified.signer = key ? *key : named_key(statement);
   if (!envelope.is_signed_by(verified.signer)) {
     throw Error(ErrorKind::kBadFile,
                 manifest + ": 'signatures' has none by " + public_key_text(verified.signer) +
