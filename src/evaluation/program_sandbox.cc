@@ -42,14 +42,14 @@ constexpr uint32_t kArchitecture = 0;  // no filter
   _exit(127);
 }
 
-bool limit_resource(decltype(RLIMIT_CPU) resource, uint64_t most) {
-  const rlimit limit = {most, most};
+bool limit_resource(decltype(RLIMIT_CPU) resource, uint64_t most, uint64_t grace = 0) {
+  const rlimit limit = {most, most + grace};
   return setrlimit(resource, &limit) == 0;
 }
 
 bool set_limits(const ProgramLimits& limits) {
   constexpr uint64_t kMebibyte = 1 << 20;
-  return limit_resource(RLIMIT_CPU, static_cast<uint64_t>(limits.seconds)) &&
+  return limit_resource(RLIMIT_CPU, static_cast<uint64_t>(limits.seconds), 1) &&
          limit_resource(RLIMIT_AS, static_cast<uint64_t>(limits.memory) * kMebibyte) &&
          limit_resource(RLIMIT_FSIZE, static_cast<uint64_t>(limits.file_size) * kMebibyte) &&
          limit_resource(RLIMIT_NOFILE, 64) && limit_resource(RLIMIT_NPROC, 64) &&
