@@ -61,9 +61,9 @@ double number_field(const Json& object, const std::string& where, std::string_vi
   // The comparison is false for a NaN, which TOML can spell.
   if (found == nullptr || !found->is_number() ||
       !(found->get<double>() >= least && found->get<double>() <= most)) {
-    throw_field(where, field_problem(name, found,
-                                     "a number from " + number_text(least) + " to " +
-                                         number_text(most)));
+    throw_field(where,
+                field_problem(name, found,
+                              "a number from " + number_text(least) + " to " + number_text(most)));
   }
   return found->get<double>();
 }
@@ -93,7 +93,8 @@ std::vector<std::string> texts_field(const Json& object, const std::string& wher
   const Json* found = find_field(object, name);
   if (found == nullptr) return {};
   if (found->is_string()) return {found->get<std::string>()};
-  if (!found->is_array()) throw_field(where, field_problem(name, found, "a text or a list of them"));
+  if (!found->is_array())
+    throw_field(where, field_problem(name, found, "a text or a list of them"));
   std::vector<std::string> texts;
   for (const Json& entry : *found) {
     if (!entry.is_string()) {
@@ -128,8 +129,8 @@ void check_names(const Json& object, const std::string& where,
                  const std::vector<std::string>& known) {
   for (const auto& [name, value] : object.items()) {
     if (std::ranges::find(known, name) == known.end()) {
-      throw_field(where, "there is no field " + quote_text(name) + "; expected " +
-                             one_of_text(known));
+      throw_field(where,
+                  "there is no field " + quote_text(name) + "; expected " + one_of_text(known));
     }
   }
 }

@@ -105,9 +105,9 @@ bool take_namespaces() {
 
 /// Makes all mounts read-only and the folder an empty file system in memory.
 bool close_files(const char* folder) {
-  constexpr unsigned kRecursive = 0x8000;       // AT_RECURSIVE
-  constexpr uint64_t kReadOnly = 0x1;           // MOUNT_ATTR_RDONLY
-  constexpr long kMountSetattr = 442;           // the same on every architecture
+  constexpr unsigned kRecursive = 0x8000;  // AT_RECURSIVE
+  constexpr uint64_t kReadOnly = 0x1;      // MOUNT_ATTR_RDONLY
+  constexpr long kMountSetattr = 442;      // the same on every architecture
   struct {
     uint64_t set, clear, propagation, descriptor;
   } change = {kReadOnly, 0, 0, 0};
@@ -121,35 +121,76 @@ bool close_files(const char* folder) {
 
 /// What no program needs that computes something: sockets, other processes, the kernel's inside.
 constexpr int kRefusedCalls[] = {
-    SYS_socket,          SYS_socketpair,   SYS_connect,           SYS_bind,
-    SYS_listen,          SYS_accept4,      SYS_ptrace,            SYS_process_vm_readv,
-    SYS_process_vm_writev, SYS_kill,       SYS_tkill,             SYS_tgkill,
-    SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_unshare,      SYS_setns,
-    SYS_mount,           SYS_umount2,      SYS_pivot_root,        SYS_chroot,
-    SYS_bpf,             SYS_perf_event_open, SYS_keyctl,         SYS_add_key,
-    SYS_request_key,     SYS_userfaultfd,  SYS_init_module,       SYS_finit_module,
-    SYS_delete_module,   SYS_kexec_load,   SYS_reboot,            SYS_swapon,
-    SYS_swapoff,         SYS_sethostname,  SYS_setdomainname,     SYS_settimeofday,
-    SYS_clock_settime,   SYS_quotactl,     SYS_acct,              SYS_shmget,
-    SYS_msgget,          SYS_semget,       SYS_mq_open,           SYS_setpriority,
-    SYS_sched_setaffinity, SYS_prlimit64,  425 /* io_uring_setup */, 424 /* pidfd_send_signal */,
-    434 /* pidfd_open */, 438 /* pidfd_getfd */, 429 /* move_mount */, 428 /* open_tree */,
-    430 /* fsopen */,    442 /* mount_setattr */,
+    SYS_socket,
+    SYS_socketpair,
+    SYS_connect,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept4,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_kill,
+    SYS_tkill,
+    SYS_tgkill,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+    SYS_unshare,
+    SYS_setns,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_userfaultfd,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_kexec_load,
+    SYS_reboot,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_quotactl,
+    SYS_acct,
+    SYS_shmget,
+    SYS_msgget,
+    SYS_semget,
+    SYS_mq_open,
+    SYS_setpriority,
+    SYS_sched_setaffinity,
+    SYS_prlimit64,
+    425 /* io_uring_setup */,
+    424 /* pidfd_send_signal */,
+    434 /* pidfd_open */,
+    438 /* pidfd_getfd */,
+    429 /* move_mount */,
+    428 /* open_tree */,
+    430 /* fsopen */,
+    442 /* mount_setattr */,
 #if defined(__x86_64__)
-    SYS_fork,            SYS_vfork,
+    SYS_fork,
+    SYS_vfork,
 #endif
 };
 
 /// What changes files, beside opening them.
 constexpr int kChangingCalls[] = {
-    SYS_unlinkat, SYS_renameat2, SYS_mkdirat,  SYS_mknodat,   SYS_linkat,    SYS_symlinkat,
-    SYS_fchmodat, SYS_fchmod,    SYS_fchownat, SYS_fchown,    SYS_truncate,  SYS_utimensat,
-    SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr,
-    SYS_fremovexattr, 437 /* openat2 */, 452 /* fchmodat2 */,
+    SYS_unlinkat,    SYS_renameat2,    SYS_mkdirat,      SYS_mknodat,       SYS_linkat,
+    SYS_symlinkat,   SYS_fchmodat,     SYS_fchmod,       SYS_fchownat,      SYS_fchown,
+    SYS_truncate,    SYS_utimensat,    SYS_setxattr,     SYS_lsetxattr,     SYS_fsetxattr,
+    SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, 437 /* openat2 */, 452 /* fchmodat2 */,
 #if defined(__x86_64__)
-    SYS_creat,    SYS_unlink,    SYS_rename,   SYS_renameat,  SYS_mkdir,     SYS_rmdir,
-    SYS_mknod,    SYS_link,      SYS_symlink,  SYS_chmod,     SYS_chown,     SYS_lchown,
-    SYS_utime,    SYS_utimes,    SYS_futimesat,
+    SYS_creat,       SYS_unlink,       SYS_rename,       SYS_renameat,      SYS_mkdir,
+    SYS_rmdir,       SYS_mknod,        SYS_link,         SYS_symlink,       SYS_chmod,
+    SYS_chown,       SYS_lchown,       SYS_utime,        SYS_utimes,        SYS_futimesat,
 #elif defined(__aarch64__)
     SYS_renameat,
 #endif

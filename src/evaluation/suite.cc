@@ -57,9 +57,9 @@ void check_options(const SuiteOptions& options, const std::vector<TaskPlan>& pla
       return plan.task.told.name == name || plan.task.told.domain == name;
     });
     if (!is_known) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "the suite has no task or domain " + quote_text(name) + "; expected " +
-                      one_of_text(known));
+      throw Error(ErrorKind::kInvalidArgument, "the suite has no task or domain " +
+                                                   quote_text(name) + "; expected " +
+                                                   one_of_text(known));
     }
   }
 }
@@ -79,7 +79,8 @@ void make_items(TaskPlan& plan, const SuiteOptions& options) {
   if (has_lengths && options.longest > 0) fields["longest"] = options.longest;
   size_t count = most_items(plan, options);
   try {
-    plan.task.items = maker->make(fields, fields["seed"].get<uint64_t>(), static_cast<int64_t>(count));
+    plan.task.items =
+        maker->make(fields, fields["seed"].get<uint64_t>(), static_cast<int64_t>(count));
   } catch (const Error& error) {
     throw Error(error.kind(), plan.where + ": " + error.what());
   }
@@ -90,7 +91,7 @@ void make_items(TaskPlan& plan, const SuiteOptions& options) {
   }
   finish_items(plan.task, plan.where);
   if (has_lengths && options.items <= 0) return;
-  // Of each length alike many: the first of each, then the second of each.
+  // The first of each length stand before the second of each, so that all lengths stay.
   if (plan.task.items.size() > count) plan.task.items.resize(count);
 }
 
@@ -177,8 +178,8 @@ Suite Suite::open(const std::string& path, const SuiteOptions& options) {
   const auto has_items = [](const Task& task) { return !task.items.empty(); };
   if (std::ranges::none_of(suite->tasks, has_items)) {
     throw Error(ErrorKind::kInvalidArgument, files.name() + ": nothing is left to ask: task '" +
-                                                 suite->tasks.front().told.name + "': " +
-                                                 suite->tasks.front().told.left_out);
+                                                 suite->tasks.front().told.name +
+                                                 "': " + suite->tasks.front().told.left_out);
   }
   suite->digest = sha256_text(canonical_text(*suite));
   return Suite(std::move(suite));

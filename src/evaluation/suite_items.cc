@@ -169,8 +169,8 @@ void check_constraint(const Task& task, const Item& item, const std::string& whe
   const std::string constrain = text_field(task.options, where, "constrain", "none");
   if (constrain == "none") return;
   if (find_field(item.data, constrain) == nullptr) {
-    throw_field(where, field_problem(constrain, nullptr, "it, for the task has constrain = \"" +
-                                                             constrain + "\""));
+    throw_field(where, field_problem(constrain, nullptr,
+                                     "it, for the task has constrain = \"" + constrain + "\""));
   }
 }
 
@@ -263,10 +263,10 @@ void choose_items(Task& task, uint64_t seed, size_t count) {
   std::vector<std::pair<std::string, size_t>> order;  // critical ones first
   for (size_t i = 0; i < task.items.size(); ++i) {
     const Item& item = task.items[i];
-    order.emplace_back((item.is_critical ? "0" : "1") +
-                           sha256_text(std::to_string(seed) + "\n" + task.told.name + "\n" +
-                                       item.id),
-                       i);
+    order.emplace_back(
+        (item.is_critical ? "0" : "1") +
+            sha256_text(std::to_string(seed) + "\n" + task.told.name + "\n" + item.id),
+        i);
   }
   std::ranges::sort(order);
   order.resize(count);

@@ -17,11 +17,12 @@ const std::vector<std::string> kKinds = {"answer", "choice", "text"};
 
 /// Fields that each task may have, whatever its scorer and maker read.
 const std::vector<std::string> kTaskFields = {
-    "name",      "domain",      "kind",           "items",  "fetched",     "fetch",
-    "maker",     "sha256",      "licence",        "source", "template",    "text_template",
-    "system",    "form",        "scorer",         "chance", "temperature", "seed",
-    "window",    "constrain",   "max_new_tokens", "stop",   "normalise",   "count",
-    "all",       "critical",    "note"};
+    "name",           "domain",        "kind",      "items",   "fetched",
+    "fetch",          "maker",         "sha256",    "licence", "source",
+    "template",       "text_template", "system",    "form",    "scorer",
+    "chance",         "temperature",   "seed",      "window",  "constrain",
+    "max_new_tokens", "stop",          "normalise", "count",   "all",
+    "critical",       "note"};
 
 void check_name(const std::string& name, const std::string& where) {
   const bool is_plain = std::ranges::all_of(name, [](char byte) {
@@ -45,9 +46,8 @@ const Scorer* read_scorer(const Json& table, TaskPlan& plan) {
   told.scorer = text_field(table, plan.where, "scorer");
   const Scorer* scorer = find_scorer(told.scorer);
   if (scorer == nullptr) {
-    throw Error(ErrorKind::kUnsupported,
-                plan.where + ": 'scorer' is " + quote_text(told.scorer) + "; expected " +
-                    one_of_text(scorer_names()));
+    throw Error(ErrorKind::kUnsupported, plan.where + ": 'scorer' is " + quote_text(told.scorer) +
+                                             "; expected " + one_of_text(scorer_names()));
   }
   return scorer;
 }
@@ -99,8 +99,8 @@ void read_sources(const Json& table, TaskPlan& plan) {
   plan.fetch = text_field(table, where, "fetch", "python3 bench/fetch_suite.py " + stem);
   SuiteTask& told = plan.task.told;
   const bool is_made = !plan.maker.empty();
-  const std::optional<std::string> own = is_made ? std::optional<std::string>("CC0-1.0")
-                                                 : std::nullopt;
+  const std::optional<std::string> own =
+      is_made ? std::optional<std::string>("CC0-1.0") : std::nullopt;
   told.licence = text_field(table, where, "licence", own);
   told.source = text_field(table, where, "source", is_made ? "made by " + plan.maker : own);
 }
@@ -113,7 +113,8 @@ void read_asking(const Json& table, const SuiteData& suite, TaskPlan& plan) {
   options["form"] = choice_field(table, where, "form", {"conversation", "text"}, "conversation");
   options["max_new_tokens"] = whole_field(table, where, "max_new_tokens", 1, 65'536, 256);
   options["temperature"] = number_field(table, where, "temperature", 0, 10, 0);
-  options["seed"] = whole_field(table, where, "seed", 0, INT64_MAX, static_cast<int64_t>(suite.seed));
+  options["seed"] =
+      whole_field(table, where, "seed", 0, INT64_MAX, static_cast<int64_t>(suite.seed));
   options["window"] = whole_field(table, where, "window", 2, 1 << 20, 512);
   options["constrain"] =
       choice_field(table, where, "constrain", {"schema", "tools", "none"}, "none");
@@ -149,8 +150,10 @@ TaskPlan read_task(const Json& table, const std::string& file, const SuiteData& 
   plan.task.options = table;
   read_asking(table, suite, plan);
   told.chance = number_field(table, plan.where, "chance", 0, 1, 0);
-  plan.count = whole_field(table, plan.where, "count", 1, kMostAsked, maker == nullptr ? kMostAsked : 10);
-  plan.all = whole_field(table, plan.where, "all", 1, kMostAsked, std::max<int64_t>(plan.count, 100));
+  plan.count =
+      whole_field(table, plan.where, "count", 1, kMostAsked, maker == nullptr ? kMostAsked : 10);
+  plan.all =
+      whole_field(table, plan.where, "all", 1, kMostAsked, std::max<int64_t>(plan.count, 100));
   return plan;
 }
 

@@ -76,8 +76,8 @@ TEST(Makers, MakeItemsThatDiffer) {
 }
 
 TEST(Makers, KeepToTheirLengths) {
-  for (const char* maker : {"niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "cwe",
-                            "needle_choice"}) {
+  for (const char* maker :
+       {"niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "cwe", "needle_choice"}) {
     for (const Item& item : made(maker, R"({"lengths": [768, 4096, 8192]})", 3)) {
       const int64_t tokens = estimated_tokens(item.data["prompt"].get<std::string>());
       const auto length = item.data["length"].get<int64_t>();
@@ -117,8 +117,8 @@ TEST(Makers, MakeRulersNeedlesAmongNeedles) {
     EXPECT_EQ(value.size(), 36U);
     EXPECT_EQ(value[14], '4');  // version 4
     size_t needles = 0;
-    for (size_t at = 0; (at = prompt.find("One of the special magic uuids for ", at)) !=
-                        std::string::npos; ++at) {
+    for (size_t at = 0;
+         (at = prompt.find("One of the special magic uuids for ", at)) != std::string::npos; ++at) {
       ++needles;
     }
     EXPECT_GT(needles, 5U);

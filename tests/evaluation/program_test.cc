@@ -39,8 +39,9 @@ TEST(Program, CannotPassByLeavingEarly) {
 TEST(Program, IsEndedWhenItGoesOnAndOn) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(ending("while True: pass"), "timed out");
-  EXPECT_EQ(ending("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"),
-            "killed (signal 9)");
+  EXPECT_EQ(
+      ending("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"),
+      "killed (signal 9)");
   EXPECT_EQ(ending("import time\ntime.sleep(100)"), "timed out");
   EXPECT_EQ(ending("import os\nos.close(1); os.close(2)\nimport time\ntime.sleep(100)"),
             "timed out");
@@ -103,7 +104,8 @@ TEST(Program, LeavesNothingBehind) {
   EXPECT_EQ(count(), before);
 }
 
-constexpr const char* kSquare = R"({"code": "import math\n\ndef square(x: int) -> int:\n    \"\"\"x times x.\"\"\"\n",
+constexpr const char* kSquare =
+    R"({"code": "import math\n\ndef square(x: int) -> int:\n    \"\"\"x times x.\"\"\"\n",
     "test": "def check(candidate):\n    assert candidate(3) == 9\n", "entry_point": "square"})";
 
 TEST(CodeScorer, RunsFunctionsAndBodies) {
@@ -111,8 +113,8 @@ TEST(CodeScorer, RunsFunctionsAndBodies) {
   EXPECT_TRUE(scoring.score("```python\ndef square(x):\n    return x * x\n```", true).is_right);
   EXPECT_TRUE(scoring.score("def square(x):\n    return x * x", true).is_right);
   EXPECT_TRUE(scoring.score("    return int(math.pow(x, 2))\n\nprint(1/0)", true).is_right);
-  EXPECT_TRUE(
-      scoring.score("Here:\n```python\ndef square(x):\n    return x * x\n```\nDone.", true).is_right);
+  EXPECT_TRUE(scoring.score("Here:\n```python\ndef square(x):\n    return x * x\n```\nDone.", true)
+                  .is_right);
   Score wrong = scoring.score("```python\ndef square(x):\n    return x + x\n```", true);
   EXPECT_FALSE(wrong.is_right);
   EXPECT_EQ(wrong.extracted, "AssertionError");

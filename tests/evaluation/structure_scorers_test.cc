@@ -44,8 +44,8 @@ TEST(JsonScorer, ScoresEachPartApart) {
   EXPECT_FALSE(score.is_parsed);
   EXPECT_EQ(score.parts["valid"], 0);
   // A further field breaks the schema alone.
-  score = scoring.score(
-      R"({"name": "Ada", "age": 36, "plan": "plus", "tags": ["a", "b"], "more": 1})");
+  score =
+      scoring.score(R"({"name": "Ada", "age": 36, "plan": "plus", "tags": ["a", "b"], "more": 1})");
   EXPECT_EQ(score.parts["values"], 1);
   EXPECT_FALSE(score.is_right);
   // A key that stands twice is no JSON that means one thing.
@@ -105,15 +105,14 @@ EvaluationTarget::Answer calling(const std::vector<ToolCall>& calls) {
 }
 
 TEST(ToolCallScorer, ScoresNamesArgumentsTypesAndValues) {
-  const Scoring scoring(
-      "tool_call", with_tools(R"("answer": [{"get_weather": {"city": ["New York", "NYC"],
+  const Scoring scoring("tool_call",
+                        with_tools(R"("answer": [{"get_weather": {"city": ["New York", "NYC"],
                                 "days": [3, ""], "units": [["C"], ""]}}], "unsafe": ["delete_all"])"));
   EXPECT_TRUE(scoring.score(calling({{"", "get_weather", R"({"city": "new-york"})"}})).is_right);
   EXPECT_TRUE(
       scoring.score(calling({{"", "get_weather", R"({"city": "NYC", "days": 3, "units": ["c"]})"}}))
           .is_right);
-  Score score =
-      scoring.score(calling({{"", "get_weather", R"({"city": "Boston", "days": "3"})"}}));
+  Score score = scoring.score(calling({{"", "get_weather", R"({"city": "Boston", "days": "3"})"}}));
   EXPECT_FALSE(score.is_right);
   EXPECT_EQ(score.parts["name"], 1);
   EXPECT_EQ(score.parts["arguments"], 1);
@@ -134,8 +133,8 @@ TEST(ToolCallScorer, ScoresNamesArgumentsTypesAndValues) {
   EXPECT_EQ(score.parts["calls"], 0);
   EXPECT_EQ(score.parts["values"], 1);
   // A call that must not be made spoils it, however right the others are.
-  score = scoring.score(
-      calling({{"", "get_weather", R"({"city": "NYC"})"}, {"", "delete_all", "{}"}}));
+  score =
+      scoring.score(calling({{"", "get_weather", R"({"city": "NYC"})"}, {"", "delete_all", "{}"}}));
   EXPECT_EQ(score.parts["unsafe"], 1);
   EXPECT_EQ(score.value, 0);
   EXPECT_FALSE(scoring.score("It is sunny.").is_parsed);
@@ -179,7 +178,8 @@ TEST(ToolCallScorer, TakesDictionariesAsBfclDoes) {
                      "x": {"type": "number"}}}}}],
       "answer": [{"f": {"o": [{"a": [1, 2], "b": ["z", ""]}], "x": [2, ""]}}]})");
   EXPECT_TRUE(scoring.score(calling({{"", "f", R"({"o": {"a": 2}})"}})).is_right);
-  EXPECT_TRUE(scoring.score(calling({{"", "f", R"({"o": {"a": 1, "b": "Z"}, "x": 2.0})"}})).is_right);
+  EXPECT_TRUE(
+      scoring.score(calling({{"", "f", R"({"o": {"a": 1, "b": "Z"}, "x": 2.0})"}})).is_right);
   EXPECT_FALSE(scoring.score(calling({{"", "f", R"({"o": {"b": "z"}})"}})).is_right);
   EXPECT_FALSE(scoring.score(calling({{"", "f", R"({"o": {"a": 1, "c": 1}})"}})).is_right);
 }
@@ -187,10 +187,10 @@ TEST(ToolCallScorer, TakesDictionariesAsBfclDoes) {
 TEST(ToolCallScorer, ChecksItsItems) {
   EXPECT_EQ(Scoring("tool_call", with_tools(R"("answer": [{"get_time": {}}])")).problem(),
             "'answer' calls 'get_time', which is none of the item's tools");
-  EXPECT_EQ(Scoring("tool_call", with_tools(R"("answer": [{"get_weather": {"city": "x"}}])"))
-                .problem(),
-            "'answer[].get_weather.city' is 'x'; expected a list of the values that are right, at "
-            "least one");
+  EXPECT_EQ(
+      Scoring("tool_call", with_tools(R"("answer": [{"get_weather": {"city": "x"}}])")).problem(),
+      "'answer[].get_weather.city' is 'x'; expected a list of the values that are right, at "
+      "least one");
   EXPECT_EQ(Scoring("tool_call", R"({"answer": []})").problem(),
             "'tools' is missing; expected a list of tools");
 }

@@ -121,7 +121,7 @@ TEST(SuiteOpen, ChoosesItemsByTheirOrder) {
   };
   const std::vector<std::string> five = ids({});
   // Pinned: the order depends on seed, task and id, and on no machine.
-  EXPECT_EQ(five, (std::vector<std::string>{@five@}));
+  EXPECT_EQ(five, (std::vector<std::string> { @five @ }));
   const std::vector<std::string> seven = ids({.items = 7});
   EXPECT_EQ(seven.size(), 7U);
   for (const std::string& id : five) EXPECT_NE(std::ranges::find(seven, id), seven.end());
@@ -136,7 +136,8 @@ TEST(SuiteOpen, LeavesOutWhatIsNotFetched) {
   const std::string fetched =
       "[[task]]\nname = 'far'\ndomain = 'logic'\nkind = 'answer'\nscorer = 'number'\n"
       "fetched = 'far.jsonl'\nlicence = 'MIT'\nsource = 'there'\ntemplate = '{question}'\n"
-      "sha256 = '" + sha256_text(text) + "'\n";
+      "sha256 = '" +
+      sha256_text(text) + "'\n";
   folder.write("suite.toml", kHead + kTask + kTemplate + fetched);
   SuiteOptions options;
   options.folder = folder.path("fetched");
@@ -191,8 +192,9 @@ TEST(SuiteOpen, NamesWhatIsWrongWithTheTable) {
   folder.write("items.jsonl", kItems);
   const std::string task = kTask + kTemplate;
   const auto with = [&](const std::string& line) { return folder.error_of(kHead + task + line); };
-  EXPECT_EQ(folder.error_of("x = ["), "suite.toml: line 1: Error while parsing array: encountered "
-                                      "end-of-file; expected TOML 1.0");
+  EXPECT_EQ(folder.error_of("x = ["),
+            "suite.toml: line 1: Error while parsing array: encountered "
+            "end-of-file; expected TOML 1.0");
   EXPECT_EQ(folder.error_of(task),
             "suite.toml: 'suite' is missing; expected a table with 'name' and 'version'");
   EXPECT_EQ(folder.error_of("[suite]\nname = 'x'\n" + task),
@@ -321,7 +323,7 @@ TEST(CoreSuite, OpensWithoutTheTree) {
     EXPECT_FALSE(task.licence.empty());
   }
   EXPECT_EQ(domains, (std::set<std::string>{"logic", "recall", "safety", "schema", "text"}));
-  EXPECT_EQ(items, @items@U);
+  EXPECT_EQ(items, @items @U);
   // Pinned: what is asked is the same on every machine.
   EXPECT_EQ(suite.digest(), "@digest@");
 }

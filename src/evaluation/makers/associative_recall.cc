@@ -42,13 +42,13 @@ std::vector<Item> make_mqar(const Json& options, uint64_t seed, int64_t count) {
   const std::vector<int64_t> pairs = wholes_field(options, "", "pairs", 4, most, {8});
   const int64_t num_choices = whole_field(options, "", "num_choices", 2, 4, 4);
   return make_by_number(seed, count, "mqar", [&](Random& random, int64_t number) {
-    return make_recall(random, static_cast<size_t>(pairs[static_cast<size_t>(number) % pairs.size()]),
+    return make_recall(random,
+                       static_cast<size_t>(pairs[static_cast<size_t>(number) % pairs.size()]),
                        static_cast<size_t>(num_choices));
   });
 }
 
-VITRINE_REGISTER_MAKER(
-    {.name = "mqar", .make = make_mqar, .options = {"pairs", "num_choices"}});
+VITRINE_REGISTER_MAKER({.name = "mqar", .make = make_mqar, .options = {"pairs", "num_choices"}});
 
 }  // namespace
 

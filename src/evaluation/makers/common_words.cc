@@ -10,13 +10,11 @@ namespace {
 constexpr size_t kNumCommon = 10;
 constexpr int64_t kLongFrom = 4096;  // RULER's lists are denser below
 
-const std::string kCweQuestion =
-    "\nQuestion: What are the 10 most common words in the above list?";
+const std::string kCweQuestion = "\nQuestion: What are the 10 most common words in the above list?";
 const std::string kCweBegin =
     "Below is a numbered list of words. In these words, some appear more often than others. "
     "Memorize the ones that appear most often.\n";
-const std::string kCweStart =
-    "Answer: The top 10 words that appear most often in the list are:";
+const std::string kCweStart = "Answer: The top 10 words that appear most often in the list are:";
 
 struct WordList {
   std::string text;
@@ -41,8 +39,7 @@ WordList make_list(Random& random, size_t count, size_t common, size_t uncommon)
 
 Json make_common_words(Random& random, int64_t length) {
   const bool is_long = length >= kLongFrom;
-  const WordList example =
-      is_long ? make_list(random, 40, 10, 3) : make_list(random, 20, 3, 1);
+  const WordList example = is_long ? make_list(random, 40, 10, 3) : make_list(random, 20, 3, 1);
   std::string shown = kCweBegin + example.text + kCweQuestion + " " + kCweStart;
   for (size_t i = 0; i < kNumCommon; ++i) {
     shown += " " + std::to_string(i + 1) + ". " + example.common[i];

@@ -19,14 +19,14 @@ Json make_pass_twice(Random& random, int64_t length) {
 }
 
 std::vector<Item> make_induction(const Json& options, uint64_t seed, int64_t count) {
-  return make_by_length(options, seed, count, "induction",
-                        [](Random& random, int64_t length, int64_t) {
-                          return make_pass_twice(random, length);
-                        });
+  return make_by_length(
+      options, seed, count, "induction",
+      [](Random& random, int64_t length, int64_t) { return make_pass_twice(random, length); });
 }
 
-VITRINE_REGISTER_MAKER(
-    {.name = "induction", .make = make_induction, .options = {"lengths", "longest"}});
+VITRINE_REGISTER_MAKER({.name = "induction",
+                        .make = make_induction,
+                        .options = {"lengths", "longest"}});
 
 }  // namespace
 

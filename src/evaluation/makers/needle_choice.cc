@@ -11,23 +11,22 @@ namespace vitrine::evaluation {
 
 namespace {
 
-constexpr std::string_view kHay[] = {
-    "The morning was quiet and the shop had just opened.",
-    "A light wind moved the leaves along the street.",
-    "Two people talked about the weather for a while.",
-    "The bus came late, as it did on most days.",
-    "Someone had left a newspaper on the bench.",
-    "The baker put fresh bread into the window.",
-    "Children ran home before the rain began.",
-    "The old clock struck the hour and went on.",
-    "A cat slept on the wall in the sun.",
-    "The river was low after the dry summer.",
-    "The mail was brought before noon.",
-    "Lamps were lit one after the other.",
-    "A train could be heard far away.",
-    "The market closed and the square grew empty.",
-    "Snow had fallen on the hills overnight.",
-    "The teacher wrote a long list on the board."};
+constexpr std::string_view kHay[] = {"The morning was quiet and the shop had just opened.",
+                                     "A light wind moved the leaves along the street.",
+                                     "Two people talked about the weather for a while.",
+                                     "The bus came late, as it did on most days.",
+                                     "Someone had left a newspaper on the bench.",
+                                     "The baker put fresh bread into the window.",
+                                     "Children ran home before the rain began.",
+                                     "The old clock struck the hour and went on.",
+                                     "A cat slept on the wall in the sun.",
+                                     "The river was low after the dry summer.",
+                                     "The mail was brought before noon.",
+                                     "Lamps were lit one after the other.",
+                                     "A train could be heard far away.",
+                                     "The market closed and the square grew empty.",
+                                     "Snow had fallen on the hills overnight.",
+                                     "The teacher wrote a long list on the board."};
 
 std::string hidden_line(const std::string& owner, const std::string& thing) {
   return owner + "'s secret word is " + thing + ".";
@@ -38,9 +37,8 @@ Json make_needle_choice(Random& random, int64_t length, int64_t depth, size_t nu
   random.shuffle(owners);
   std::vector<std::string> things = nouns();
   random.shuffle(things);
-  const std::string question =
-      "\nQuestion: What is " + owners[0] + "'s secret word?\nAnswer: " + owners[0] +
-      "'s secret word is";
+  const std::string question = "\nQuestion: What is " + owners[0] +
+                               "'s secret word?\nAnswer: " + owners[0] + "'s secret word is";
   int64_t tokens = estimated_tokens(question);
   for (size_t i = 0; i < num_choices; ++i) {
     tokens += estimated_tokens(hidden_line(owners[i], things[i])) + 1;

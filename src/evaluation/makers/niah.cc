@@ -83,10 +83,9 @@ Json make_needle(const NeedleTask& task, Random& random, int64_t length) {
 
 std::vector<Item> make_needles(const NeedleTask& task, const Json& options, uint64_t seed,
                                int64_t count) {
-  return make_by_length(options, seed, count, task.name,
-                        [&](Random& random, int64_t length, int64_t) {
-                          return make_needle(task, random, length);
-                        });
+  return make_by_length(
+      options, seed, count, task.name,
+      [&](Random& random, int64_t length, int64_t) { return make_needle(task, random, length); });
 }
 
 std::vector<Item> make_niah_single_1(const Json& options, uint64_t seed, int64_t count) {
@@ -101,12 +100,15 @@ std::vector<Item> make_niah_multikey_3(const Json& options, uint64_t seed, int64
   return make_needles({"niah_multikey_3", true, true, true}, options, seed, count);
 }
 
-VITRINE_REGISTER_MAKER(
-    {.name = "niah_single_1", .make = make_niah_single_1, .options = {"lengths", "longest"}});
-VITRINE_REGISTER_MAKER(
-    {.name = "niah_multikey_2", .make = make_niah_multikey_2, .options = {"lengths", "longest"}});
-VITRINE_REGISTER_MAKER(
-    {.name = "niah_multikey_3", .make = make_niah_multikey_3, .options = {"lengths", "longest"}});
+VITRINE_REGISTER_MAKER({.name = "niah_single_1",
+                        .make = make_niah_single_1,
+                        .options = {"lengths", "longest"}});
+VITRINE_REGISTER_MAKER({.name = "niah_multikey_2",
+                        .make = make_niah_multikey_2,
+                        .options = {"lengths", "longest"}});
+VITRINE_REGISTER_MAKER({.name = "niah_multikey_3",
+                        .make = make_niah_multikey_3,
+                        .options = {"lengths", "longest"}});
 
 }  // namespace
 

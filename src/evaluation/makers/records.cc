@@ -58,14 +58,15 @@ Record make_record(Random& random) {
 
 Json make_json_record(Random& random) {
   const Record record = make_record(random);
-  return {{"prompt",
-           record.told +
-               "\n\nWrite this customer as one JSON object with the fields \"name\" (text), \"age\" "
-               "(number), \"city\" (text), \"plan\" (\"basic\", \"plus\" or \"premium\"), "
-               "\"newsletter\" (true or false) and \"items\" (a list of the things as single "
-               "words). Answer with the JSON alone."},
-          {"schema", kRecordSchema},
-          {"answer", record.fields}};
+  return {
+      {"prompt",
+       record.told +
+           "\n\nWrite this customer as one JSON object with the fields \"name\" (text), \"age\" "
+           "(number), \"city\" (text), \"plan\" (\"basic\", \"plus\" or \"premium\"), "
+           "\"newsletter\" (true or false) and \"items\" (a list of the things as single "
+           "words). Answer with the JSON alone."},
+      {"schema", kRecordSchema},
+      {"answer", record.fields}};
 }
 
 Json make_xml_record(Random& random) {

@@ -116,8 +116,9 @@ std::vector<Item> make_symbolic(const Json& options, uint64_t seed, int64_t coun
                         [&](Random& random, int64_t) { return make(random, size); });
 }
 
-VITRINE_REGISTER_MAKER(
-    {.name = "symbolic", .make = make_symbolic, .options = {"operation", "size"}});
+VITRINE_REGISTER_MAKER({.name = "symbolic",
+                        .make = make_symbolic,
+                        .options = {"operation", "size"}});
 
 }  // namespace
 

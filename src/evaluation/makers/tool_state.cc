@@ -88,14 +88,14 @@ Json make_state(Random& random, int64_t length) {
 }
 
 std::vector<Item> make_tool_state(const Json& options, uint64_t seed, int64_t count) {
-  return make_by_length(options, seed, count, "tool_state",
-                        [](Random& random, int64_t length, int64_t) {
-                          return make_state(random, length);
-                        });
+  return make_by_length(
+      options, seed, count, "tool_state",
+      [](Random& random, int64_t length, int64_t) { return make_state(random, length); });
 }
 
-VITRINE_REGISTER_MAKER(
-    {.name = "tool_state", .make = make_tool_state, .options = {"lengths", "longest"}});
+VITRINE_REGISTER_MAKER({.name = "tool_state",
+                        .make = make_tool_state,
+                        .options = {"lengths", "longest"}});
 
 }  // namespace
 

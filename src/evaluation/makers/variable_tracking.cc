@@ -56,16 +56,15 @@ TrackedChain make_chain(Random& random, int64_t hops, size_t letters, int64_t le
   }
   const std::string begin =
       "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n";
-  const std::string end = "\nQuestion: Find all variables that are assigned the value " + value +
-                          " in the text above.";
+  const std::string end =
+      "\nQuestion: Find all variables that are assigned the value " + value + " in the text above.";
   made.start = "Answer: According to the chain(s) of variable assignment in the text above, " +
                std::to_string(hops + 1) + " variables are assigned the value " + value +
                ", they are: ";
   int64_t tokens = estimated_tokens(begin + end + made.start);
   for (const std::string& line : chain) tokens += estimated_tokens(line) + 1;
   const int64_t noise = estimated_tokens(kVtNoise) + 1;
-  const int64_t count =
-      std::max((length - tokens) / noise, static_cast<int64_t>(chain.size()));
+  const int64_t count = std::max((length - tokens) / noise, static_cast<int64_t>(chain.size()));
   made.prompt = begin + chain_context(random, chain, count) + end;
   return made;
 }
@@ -80,21 +79,18 @@ Json make_tracking(Random& random, int64_t hops, int64_t length) {
   TrackedChain made = make_chain(random, hops, 5, length - estimated_tokens(shown));
   // RULER's prefix ends with a blank, which would be a token that no model writes alone.
   made.start.pop_back();
-  return {{"prompt", shown + made.prompt},
-          {"answer_start", made.start},
-          {"answer", made.variables}};
+  return {
+      {"prompt", shown + made.prompt}, {"answer_start", made.start}, {"answer", made.variables}};
 }
 
 std::vector<Item> make_vt(const Json& options, uint64_t seed, int64_t count) {
   const int64_t hops = whole_field(options, "", "hops", 1, 20, 4);
-  return make_by_length(options, seed, count, "vt",
-                        [&](Random& random, int64_t length, int64_t) {
-                          return make_tracking(random, hops, length);
-                        });
+  return make_by_length(options, seed, count, "vt", [&](Random& random, int64_t length, int64_t) {
+    return make_tracking(random, hops, length);
+  });
 }
 
-VITRINE_REGISTER_MAKER(
-    {.name = "vt", .make = make_vt, .options = {"lengths", "longest", "hops"}});
+VITRINE_REGISTER_MAKER({.name = "vt", .make = make_vt, .options = {"lengths", "longest", "hops"}});
 
 }  // namespace
 

@@ -42,7 +42,8 @@ std::vector<Item> make_by_length(
     const std::function<Json(Random& random, int64_t length, int64_t number)>& make_one);
 
 /// Makes `count` items, with ids "NUMBER".
-std::vector<Item> make_by_number(uint64_t seed, int64_t count, const std::string& name,
-                                 const std::function<Json(Random& random, int64_t number)>& make_one);
+std::vector<Item> make_by_number(
+    uint64_t seed, int64_t count, const std::string& name,
+    const std::function<Json(Random& random, int64_t number)>& make_one);
 
 }  // namespace vitrine::evaluation

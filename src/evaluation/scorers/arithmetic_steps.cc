@@ -26,10 +26,10 @@ bool is_group(std::string_view text, size_t at) {
          is_digit(text, at + 3) && !is_digit(text, at + 4);
 }
 
-constexpr std::string_view kMinus = "\xE2\x88\x92";   // U+2212
-constexpr std::string_view kTimes = "\xC3\x97";       // U+00D7
-constexpr std::string_view kDot = "\xC2\xB7";         // U+00B7
-constexpr std::string_view kDivide = "\xC3\xB7";      // U+00F7
+constexpr std::string_view kMinus = "\xE2\x88\x92";  // U+2212
+constexpr std::string_view kTimes = "\xC3\x97";      // U+00D7
+constexpr std::string_view kDot = "\xC2\xB7";        // U+00B7
+constexpr std::string_view kDivide = "\xC3\xB7";     // U+00F7
 
 /// The operator at `at` ('+', '-', '*', '/' or '=') and its bytes; '\0' where there is none.
 std::pair<char, size_t> read_operator(std::string_view text, size_t at) {
@@ -97,9 +97,7 @@ std::optional<double> value_of(const Chain& chain, size_t first, size_t last) {
         if (next == 0) return std::nullopt;
         product /= next;
         break;
-      default:
-        sum += product;
-        product = chain.operators[i] == '-' ? -next : next;
+      default: sum += product; product = chain.operators[i] == '-' ? -next : next;
     }
   }
   return sum + product;
@@ -118,8 +116,9 @@ void add_steps(std::string_view text, const Chain& chain, std::vector<Arithmetic
                               ? 0
                               : half_unit * (1 + 1e-9);
       const size_t begin = chain.numbers[first].begin;
-      steps.push_back({std::string(text.substr(begin, stated.end - begin)), stated.value,
-                       value && std::abs(*value - stated.value) <= room + std::abs(*value) * 1e-12});
+      steps.push_back(
+          {std::string(text.substr(begin, stated.end - begin)), stated.value,
+           value && std::abs(*value - stated.value) <= room + std::abs(*value) * 1e-12});
     }
     first = i + 1;
   }
@@ -154,8 +153,8 @@ std::optional<WrittenNumber> read_number(std::string_view text, size_t at) {
     if (++digits <= kMostDigits) number.value = number.value * weight + (text[at] - '0');
     ++at;
   };
-  while (is_digit(text, at) || (at < text.size() && at - number.begin <= 3 * digits &&
-                                is_group(text, at))) {
+  while (is_digit(text, at) ||
+         (at < text.size() && at - number.begin <= 3 * digits && is_group(text, at))) {
     if (text[at] == ',') ++at;
     take(10);
   }

@@ -42,8 +42,9 @@ std::vector<CalledTool> written_calls(const std::string& text) {
 
 std::string plain_text(const std::string& text) {
   std::string plain = fold_case(text);
-  std::erase_if(plain, [](char byte) { return std::string_view(" ,./-_*^").find(byte) !=
-                                              std::string_view::npos; });
+  std::erase_if(plain, [](char byte) {
+    return std::string_view(" ,./-_*^").find(byte) != std::string_view::npos;
+  });
   std::ranges::replace(plain, '\'', '"');
   return plain;
 }
@@ -76,13 +77,12 @@ bool is_equal_argument(const Json& value, const Json& right) {
 bool is_of_type(const Json& value, const Json& parameter, const Json& rights) {
   const Json* type = find_field(parameter, "type");
   const Json* items = find_field(parameter, "items");
-  const bool fits = type == nullptr || !type->is_string() ||
-                    has_json_type(value, type->get<std::string>());
-  const bool has_fitting_items =
-      !value.is_array() || items == nullptr || !items->is_object() ||
-      std::ranges::all_of(value, [&](const Json& entry) {
-        return is_of_type(entry, *items, Json::array());
-      });
+  const bool fits =
+      type == nullptr || !type->is_string() || has_json_type(value, type->get<std::string>());
+  const bool has_fitting_items = !value.is_array() || items == nullptr || !items->is_object() ||
+                                 std::ranges::all_of(value, [&](const Json& entry) {
+                                   return is_of_type(entry, *items, Json::array());
+                                 });
   if (fits && has_fitting_items) return true;
   // A variable's name in a value's place is right where the possible answers have such a text.
   return std::ranges::any_of(rights, [&](const Json& right) {
@@ -94,8 +94,8 @@ bool is_of_type(const Json& value, const Json& parameter, const Json& rights) {
 
 bool is_right_argument(const Json& value, const Json& rights) {
   if (!rights.is_array()) return is_equal_argument(value, rights);
-  return std::ranges::any_of(
-      rights, [&](const Json& right) { return is_equal_argument(value, right); });
+  return std::ranges::any_of(rights,
+                             [&](const Json& right) { return is_equal_argument(value, right); });
 }
 
 const Json* find_parameters(const Json& tools, const std::string& name) {
@@ -145,8 +145,8 @@ CallShares call_shares(const CalledTool& call, const Json& right, const Json& pa
     if (!rights.contains(argument)) {
       shares.arguments.add(false);
     } else {
-      shares.types.add(is_of_type(value, properties.value(argument, Json::object()),
-                                  rights[argument]));
+      shares.types.add(
+          is_of_type(value, properties.value(argument, Json::object()), rights[argument]));
     }
   }
   if (!call.is_read) shares.arguments.add(false);

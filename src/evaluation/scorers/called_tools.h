@@ -13,8 +13,8 @@ namespace vitrine::evaluation {
 
 struct CalledTool {
   std::string name;
-  Json arguments;        // an object
-  bool is_read = true;   // the arguments are a JSON object
+  Json arguments;       // an object
+  bool is_read = true;  // the arguments are a JSON object
 };
 
 /// The calls of an answer: those in the model's own form, else those that its text writes as JSON.

@@ -91,8 +91,8 @@ std::string check_citation(const Item& item, const Json& options) {
 }
 
 std::string expected_citation(const Item& item) {
-  return texts_field(item.data, "", "answer").front() + ", from: " +
-         texts_field(item.data, "", "passages")[item.data["passage"].get<size_t>()];
+  return texts_field(item.data, "", "answer").front() +
+         ", from: " + texts_field(item.data, "", "passages")[item.data["passage"].get<size_t>()];
 }
 
 VITRINE_REGISTER_SCORER({.name = "citation",

@@ -11,8 +11,8 @@ namespace vitrine::evaluation {
 namespace {
 
 /// What ends a function's body that an answer goes on with, as HumanEval's stop texts do.
-constexpr std::string_view kBodyEnds[] = {"\ndef ", "\nclass ", "\nif ", "\nprint(", "\n#", "\n```",
-                                          "\nassert "};
+constexpr std::string_view kBodyEnds[] = {"\ndef ", "\nclass ", "\nif ",    "\nprint(",
+                                          "\n#",    "\n```",    "\nassert "};
 
 bool defines(std::string_view text, const std::string& name) {
   return text.find("def " + name) != std::string_view::npos;

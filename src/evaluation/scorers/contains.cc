@@ -27,8 +27,8 @@ Score score_contains(const ScoredAnswer& answer) {
 
 std::string check_contains(const Item& item, const Json&) {
   const std::vector<std::string> references = texts_field(item.data, "", "answer");
-  const bool is_empty = std::ranges::any_of(
-      references, [](const std::string& text) { return trim(text).empty(); });
+  const bool is_empty =
+      std::ranges::any_of(references, [](const std::string& text) { return trim(text).empty(); });
   if (!references.empty() && !is_empty) return {};
   return field_problem("answer", find_field(item.data, "answer"),
                        "a text or a list of texts, none empty");

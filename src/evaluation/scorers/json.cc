@@ -8,7 +8,8 @@ namespace vitrine::evaluation {
 
 namespace {
 
-const char* const kJsonParts[] = {"valid", "bare", "schema", "required", "types", "enums", "values"};
+const char* const kJsonParts[] = {"valid", "bare",  "schema", "required",
+                                  "types", "enums", "values"};
 
 Score score_json(const ScoredAnswer& answer) {
   const std::string text = answer_text(answer);
@@ -50,10 +51,8 @@ std::string check_json_item(const Item& item, const Json&) {
 
 std::string expected_json(const Item& item) { return item.data["answer"].dump(); }
 
-VITRINE_REGISTER_SCORER({.name = "json",
-                         .score = score_json,
-                         .check = check_json_item,
-                         .expected = expected_json});
+VITRINE_REGISTER_SCORER(
+    {.name = "json", .score = score_json, .check = check_json_item, .expected = expected_json});
 
 }  // namespace
 

@@ -72,9 +72,9 @@ std::string check_letter(const Item& item, const Json& options) {
     const std::string letter = right->get<std::string>();
     if (letter.size() == 1 && letter[0] >= 'A' && letter[0] < 'A' + num_choices) return {};
   }
-  return field_problem("answer", right,
-                       std::string("a letter from A to ") +
-                           static_cast<char>('A' + num_choices - 1));
+  return field_problem(
+      "answer", right,
+      std::string("a letter from A to ") + static_cast<char>('A' + num_choices - 1));
 }
 
 std::string expected_letter(const Item& item) { return item.data["answer"].get<std::string>(); }

@@ -13,8 +13,8 @@ namespace {
 
 /// The number behind the last marker; else behind "####" or in "\boxed{…}"; else the last one.
 std::optional<WrittenNumber> answer_number(std::string_view text, const Json& options) {
-  for (const std::string& marker : {options.value("marker", ""), std::string("####"),
-                                    std::string("\\boxed{")}) {
+  for (const std::string& marker :
+       {options.value("marker", ""), std::string("####"), std::string("\\boxed{")}) {
     const auto behind = after_marker(text, marker);
     if (!behind) continue;
     // Behind a marker a sum may be written out on its line: its last number is the answer.
@@ -73,14 +73,14 @@ std::string check_number(const Item& item, const Json& options) {
   text_field(options, "", "marker", "");
   number_field(options, "", "tolerance", 0, 1e300, 0);
   const Json* steps = find_field(item.data, "steps");
-  const bool has_steps =
-      steps == nullptr || (steps->is_array() && !steps->empty() &&
-                           std::ranges::all_of(*steps, [](const Json& v) { return v.is_number(); }));
+  const bool has_steps = steps == nullptr ||
+                         (steps->is_array() && !steps->empty() &&
+                          std::ranges::all_of(*steps, [](const Json& v) { return v.is_number(); }));
   if (!has_steps) return field_problem("steps", steps, "a list of numbers, at least one");
   const Json* right = find_field(item.data, "answer");
   const bool is_number =
-      right != nullptr && (right->is_number() || (right->is_string() &&
-                                                  last_number(right->get<std::string>())));
+      right != nullptr &&
+      (right->is_number() || (right->is_string() && last_number(right->get<std::string>())));
   return is_number ? "" : field_problem("answer", right, "a number");
 }
 

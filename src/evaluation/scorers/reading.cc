@@ -64,9 +64,9 @@ std::string fold_case(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Character character = read_utf8(text, at);
     at += character.size;
-    append_utf8(
-        static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(character.code_point))),
-        folded);
+    append_utf8(static_cast<char32_t>(
+                    utf8proc_tolower(static_cast<utf8proc_int32_t>(character.code_point))),
+                folded);
   }
   return folded;
 }

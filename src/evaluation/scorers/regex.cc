@@ -28,8 +28,8 @@ PatternPointer compile_pattern(const std::string& pattern, std::string& problem)
   if (compiled == nullptr) {
     PCRE2_UCHAR message[160];
     pcre2_get_error_message(code, message, sizeof(message));
-    problem = std::string(reinterpret_cast<const char*>(message)) + " at byte " +
-              std::to_string(offset);
+    problem =
+        std::string(reinterpret_cast<const char*>(message)) + " at byte " + std::to_string(offset);
   }
   return compiled;
 }

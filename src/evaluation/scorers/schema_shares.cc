@@ -113,7 +113,7 @@ Share equal_leaves(const Json& found, const Json& right) {
                                 ? found.is_object() && found.contains(name)
                                 : found.is_array() && std::stoull(name) < found.size();
       const Json nothing;
-      const Json& other = !is_there             ? nothing
+      const Json& other = !is_there           ? nothing
                           : right.is_object() ? found[name]
                                               : found[std::stoull(name)];
       // A leaf that is null is right only where it stands there.

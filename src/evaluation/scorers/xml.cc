@@ -119,8 +119,9 @@ Score score_xml(const ScoredAnswer& answer) {
 
 std::string check_xml(const Item& item, const Json&) {
   const Json* right = find_field(item.data, "answer");
-  const bool is_map = right != nullptr && right->is_object() && !right->empty() &&
-                      std::ranges::all_of(*right, [](const Json& text) { return text.is_string(); });
+  const bool is_map =
+      right != nullptr && right->is_object() && !right->empty() &&
+      std::ranges::all_of(*right, [](const Json& text) { return text.is_string(); });
   return is_map ? "" : field_problem("answer", right, "an object of paths and texts");
 }
 
