@@ -14,6 +14,7 @@
 
 #include "vitrine/engine.h"
 #include "vitrine/federation_engine.h"
+#include "vitrine/statistics.h"
 
 namespace vitrine {
 
@@ -139,44 +140,6 @@ VITRINE_API TextScore score_text(Stepper& model, std::span<const int32_t> ids,
                                  const WindowOptions& options = {});
 
 // ---- Two models ------------------------------------------------------------------------------
-
-/// A mean, and how sure it is.
-struct Estimate {
-  double mean = 0;  ///< of the values
-  /// Standard error of the mean where clusters were drawn at random, and not single values: values
-  /// of a cluster may hang together (the ratio estimator's, Cochran, Sampling Techniques, 1977,
-  /// 9.1). NaN for fewer than two clusters.
-  double standard_error = 0;
-};
-
-/// Returns the mean of values and its standard error. `clusters`: [values] which cluster each value
-/// is in; those of one cluster stand side by side. Throws kInvalidArgument for no values, or where
-/// the two lists differ in length.
-VITRINE_API Estimate clustered_mean(std::span<const double> values,
-                                    std::span<const size_t> clusters);
-/// Returns the mean of second[i] - first[i] and its standard error, for two measurements of each
-/// thing. It is far surer than the difference of two means where both go up and down together.
-/// Throws as clustered_mean() does.
-VITRINE_API Estimate paired_difference(std::span<const double> first,
-                                       std::span<const double> second,
-                                       std::span<const size_t> clusters);
-/// Returns the value below which a fraction (0 to 1) of the values lies, interpolated between two
-/// of them; NaN for no values. Throws kInvalidArgument for a fraction out of range.
-VITRINE_API double quantile(std::span<const double> values, double fraction);
-
-/// Answers of two models to the same questions, each right or wrong.
-struct VITRINE_API PairedAnswers {
-  int64_t both = 0;         ///< questions that both answer rightly
-  int64_t first_only = 0;   ///< questions that the first model alone answers rightly
-  int64_t second_only = 0;  ///< questions that the second model alone answers rightly
-  int64_t neither = 0;      ///< questions that neither answers rightly
-  /// Returns how probable a split of the differing answers is that is at least so uneven, where
-  /// neither model is better: the exact two-sided test of McNemar (1947).
-  double p_value() const;
-};
-/// Counts the answers. Throws kInvalidArgument where the two lists differ in length.
-VITRINE_API PairedAnswers compare_answers(std::span<const uint8_t> first_is_right,
-                                          std::span<const uint8_t> second_is_right);
 
 /// One token as two models predicted it.
 struct ComparedToken {
