@@ -41,6 +41,7 @@ struct SuiteTask {
   std::string scorer = {};            ///< of kAnswer: who reads the answers
   double chance = 0;                  ///< the share that who knows nothing answers rightly, 0 to 1
   size_t num_items = 0;               ///< that are asked
+  int64_t window = 0;                 ///< of kText: tokens that are read together; 0: not known
   std::string licence = {};           ///< of its items, an SPDX identifier
   std::string source = {};            ///< where its items are from
   std::string left_out = {};          ///< why it has no items here; empty: it has some

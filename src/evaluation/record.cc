@@ -155,6 +155,7 @@ std::string head_line(const RunHead& head) {
     Json one = {{"name", task.name},       {"domain", task.domain}, {"kind", kind_name(task.kind)},
                 {"scorer", task.scorer},   {"chance", task.chance}, {"items", task.num_items},
                 {"licence", task.licence}, {"source", task.source}};
+    if (task.window > 0) one["window"] = task.window;
     if (!task.left_out.empty()) one["left_out"] = task.left_out;
     tasks.push_back(std::move(one));
   }
@@ -199,6 +200,7 @@ RunHead read_head(const Json& json, const std::string& place) {
     read_field(one, "scorer", place, task.scorer);
     read_field(one, "chance", place, task.chance);
     read_field(one, "items", place, task.num_items);
+    read_field(one, "window", place, task.window);
     read_field(one, "licence", place, task.licence);
     read_field(one, "source", place, task.source);
     read_field(one, "left_out", place, task.left_out);

@@ -150,6 +150,8 @@ void get_items(TaskPlan& plan, const SuiteFiles& files, const SuiteOptions& opti
   }
   Task& task = plan.task;
   task.told.num_items = task.items.size();
+  if (task.told.kind == TaskKind::kText)
+    task.told.window = task.options.value("window", int64_t{0});
   if (task.told.kind == TaskKind::kChoice && find_field(task.options, "chance") == nullptr) {
     task.told.chance = chance_of_choices(task);
   }
