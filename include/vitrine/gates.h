@@ -174,6 +174,7 @@ struct VITRINE_API GateFile {
   std::string path = {};             ///< the file, or the name of a built-in one
   std::string name = {};             ///< `[gate] name`
   std::string about = {};            ///< `[gate] about`
+  std::string text = {};             ///< all of it
   std::string sha256 = {};           ///< of its text
   double confidence = 0.95;          ///< all refusals together are wrong with at most the rest
   std::vector<GateRule> rules = {};  ///< in its order
