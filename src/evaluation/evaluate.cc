@@ -34,6 +34,11 @@ EvaluatedItem begin_item(const Task& task, const Item& item) {
   result.id = item.id;
   result.group = item.group;
   result.is_critical = item.is_critical;
+  // Gates go by how long that is from which something is recalled.
+  const auto length = item.data.find("length");
+  if (length != item.data.end() && length->is_number()) {
+    result.parts["length"] = length->get<double>();
+  }
   return result;
 }
 
@@ -250,7 +255,7 @@ class SuiteRun {
     result.is_right = score.is_right;
     result.is_parsed = score.is_parsed;
     result.extracted = std::move(score.extracted);
-    result.parts = std::move(score.parts);
+    result.parts.merge(score.parts);
     result.is_loop = evaluation::ends_in_repetition(answer.text);
   }
 
