@@ -2,6 +2,7 @@
 #include "evaluation/repetition.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "core/utf8.h"
@@ -23,19 +24,13 @@ bool is_letter_or_digit(char32_t character) {
 std::vector<char32_t> backwards(std::string_view text) {
   std::vector<char32_t> characters;
   for (size_t at = 0; at < text.size();) characters.push_back(next_code_point(text, at));
-  while (!characters.empty() && (characters.back() == U' ' || characters.back() == U'\n' ||
-                                 characters.back() == U'\t' || characters.back() == U'\r')) {
-    characters.pop_back();
-  }
   std::ranges::reverse(characters);
   characters.resize(std::min(characters.size(), kMostCharacters));
   return characters;
 }
 
-}  // namespace
-
-bool ends_in_repetition(std::string_view text) {
-  const std::vector<char32_t> characters = backwards(text);
+/// Whether characters begin with a repetition.
+bool begins_with_repetition(std::span<const char32_t> characters) {
   // Borders by Knuth, Morris and Pratt: the first n characters have the least period n - border.
   std::vector<size_t> borders(characters.size() + 1, 0);
   for (size_t i = 1, border = 0; i < characters.size(); ++i) {
@@ -45,12 +40,22 @@ bool ends_in_repetition(std::string_view text) {
     const size_t count = i + 1;
     const size_t period = count - border;
     if (count < kLeastCharacters || count < kLeastRepeats * period) continue;
-    if (std::any_of(characters.begin(), characters.begin() + static_cast<ptrdiff_t>(period),
-                    is_letter_or_digit)) {
-      return true;
-    }
+    if (std::ranges::any_of(characters.first(period), is_letter_or_digit)) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool ends_in_repetition(std::string_view text) {
+  const std::vector<char32_t> characters = backwards(text);
+  const auto is_space = [](char32_t character) {
+    return character == U' ' || character == U'\n' || character == U'\t' || character == U'\r';
+  };
+  const auto start = std::ranges::find_if_not(characters, is_space);
+  const std::span<const char32_t> all(characters);
+  return begins_with_repetition(all) ||
+         begins_with_repetition(all.subspan(static_cast<size_t>(start - characters.begin())));
 }
 
 }  // namespace vitrine::evaluation

@@ -11,7 +11,7 @@ namespace {
 TEST(Scorers, StandHostileAnswers) {
   const std::vector<Scoring> all = {
       {"exact", R"({"answer": "a"})"},
-      {"contains", R"({"answer": ["a", "b"]})"},
+      {"contains", R"({"answer": ["zebra", "b"]})"},
       {"number", R"({"answer": 7, "steps": [1]})"},
       {"multiple_choice_letter", R"({"answer": "A"})"},
       {"json", R"({"answer": {"a": 1}, "schema": {"type": "object"}})"},
@@ -195,7 +195,10 @@ TEST(Citation, WantsThePassageThatHoldsTheAnswer) {
   EXPECT_EQ(score.value, 0.5);
   score = scoring.score("It was finished in 1801.");
   EXPECT_EQ(score.parts["quote"], 0);
-  EXPECT_EQ(scoring.score("\"The bridge was finished in 1901 and carried one cart.\"").value, 0);
+  // A quotation with another year is of the passage and no answer.
+  score = scoring.score("\"The bridge was finished in 1901 and carried one cart.\"");
+  EXPECT_EQ(score.parts["answer"], 0);
+  EXPECT_FALSE(score.is_right);
   EXPECT_EQ(
       Scoring("citation", R"({"passages": ["a b", "c d"], "passage": 0, "answer": "c"})").problem(),
       "'answer' is 'c'; expected a text, or a list with one, that stands in the passage that "

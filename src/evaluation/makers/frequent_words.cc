@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RULER's fwe: the three most frequent of coded words, whose frequencies follow a zeta
 // distribution with exponent 2 (Hsieh et al., arXiv 2404.06654; github.com/NVIDIA/RULER).
+#include <algorithm>
 #include <numbers>
 #include <set>
 
@@ -35,6 +36,12 @@ std::string coded_text(Random random, const std::vector<std::string>& vocabulary
   return text;
 }
 
+/// Six letters at random are four tokens of the usual encodings, and three dots one.
+int64_t coded_tokens(std::string_view text) {
+  const auto words = std::ranges::count(text, ' ') + 1;
+  return 4 * words - std::ranges::count(text, '.');
+}
+
 Json make_frequent_words(Random& random, int64_t length) {
   const auto size = static_cast<size_t>(std::max<int64_t>(length / 50, 8));
   std::vector<std::string> vocabulary = {"..."};  // the most frequent one is noise
@@ -44,12 +51,9 @@ Json make_frequent_words(Random& random, int64_t length) {
     if (seen.insert(word).second) vocabulary.push_back(std::move(word));
   }
   const int64_t room = length - estimated_tokens(kFweBegin + kFweEnd + kFweStart);
-  // Below 60 words the third and the fourth come equally often; six letters at random are four
-  // tokens at most of the usual encodings.
-  const int64_t count = largest_that_fits(60, [&](int64_t n) {
-    const std::string text = coded_text(random, vocabulary, n);
-    return 2 * estimated_tokens(text) <= room;
-  });
+  // Below 60 words the third and the fourth come equally often.
+  const int64_t count = largest_that_fits(
+      60, [&](int64_t n) { return coded_tokens(coded_text(random, vocabulary, n)) <= room; });
   return {{"prompt", kFweBegin + coded_text(random, vocabulary, count) + kFweEnd},
           {"answer_start", kFweStart},
           {"answer", std::vector<std::string>(vocabulary.begin() + 1, vocabulary.begin() + 4)}};

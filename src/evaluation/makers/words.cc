@@ -147,12 +147,16 @@ int64_t estimated_tokens(std::string_view text) {
   constexpr int64_t kLettersOfToken = 6;
   int64_t tokens = 0;
   int64_t letters = 0;
+  char before = '\0';
   for (const char byte : text) {
     const bool is_letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
                            static_cast<uint8_t>(byte) >= 0x80;
     if (is_letter && letters++ % kLettersOfToken == 0) ++tokens;
     if (!is_letter) letters = 0;
+    const bool is_digit = byte >= '0' && byte <= '9';
     if (!is_letter && byte != ' ') ++tokens;
+    if (is_digit && before == ' ') ++tokens;
+    before = byte;
   }
   return tokens;
 }

@@ -23,9 +23,10 @@ const std::vector<std::string>& cities();
 /// these are not enough.
 std::vector<std::string> different_words(Random& random, size_t count);
 
-/// How many tokens a text has, about: one for a line's end, a digit or another mark, and one for
-/// each six letters of a word, begun ones too. It is more than byte pair encodings of 32,000 and
-/// more tokens make of English, so that a prompt is no longer than it says.
+/// How many tokens a text has, about: one for a line's end, a digit, a blank before a digit or
+/// another mark, and one for each six letters of a word, begun ones too. It is a little more than
+/// byte pair encodings of 32,000 and more tokens make of English, so that a prompt is no longer
+/// than it says.
 int64_t estimated_tokens(std::string_view text);
 
 /// The largest number from `least` to 10,000,000 for which `fits` is true, which is true below and
