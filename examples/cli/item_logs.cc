@@ -14,12 +14,12 @@ namespace {
 
 constexpr size_t kMostPartings = 20;
 
-std::optional<vitrine::SealKey> reader_key(const LogFolders& folders) {
+std::optional<vitrine::SealKey> opening_key(const LogFolders& folders) {
   if (folders.reader.empty()) return std::nullopt;
   return vitrine::SealKey::load(folders.reader);
 }
 
-std::string log_of(const std::string& folder, const vitrine::EvaluatedItem& item) {
+std::string item_log(const std::string& folder, const vitrine::EvaluatedItem& item) {
   return (std::filesystem::path(folder) / item.audit).string();
 }
 
@@ -32,7 +32,7 @@ void for_each_pair(const std::string& folder, const vitrine::Evaluation& baselin
     if (before.audit.empty()) continue;
     const vitrine::EvaluatedItem* after = other.find(before.task, before.id);
     if (after == nullptr || after->audit.empty()) continue;
-    if (!on_pair(log_of(folder, before), log_of(other_folder, *after), before, *after)) return;
+    if (!on_pair(item_log(folder, before), item_log(other_folder, *after), before, *after)) return;
   }
 }
 
@@ -58,7 +58,7 @@ void LogFolders::add_to(CLI::App& command) {
 vitrine::NoiseLevels noise_levels(const LogFolders& folders, const vitrine::Evaluation& baseline,
                                   const std::vector<vitrine::Evaluation>& noise) {
   vitrine::NoiseLevels levels;
-  const std::optional<vitrine::SealKey> key = reader_key(folders);
+  const std::optional<vitrine::SealKey> key = opening_key(folders);
   if (folders.noise.size() > noise.size()) {
     refuse(fmt::format("--noise-logs is given {} times and --noise {} times; expected a folder for "
                        "each result at most",
@@ -82,7 +82,7 @@ std::vector<vitrine::ReportedParting> find_partings(const LogFolders& folders, s
                                                     const vitrine::NoiseLevels& noise) {
   std::vector<vitrine::ReportedParting> partings;
   if (folders.baseline.empty() || candidate >= folders.candidates.size()) return partings;
-  const std::optional<vitrine::SealKey> key = reader_key(folders);
+  const std::optional<vitrine::SealKey> key = opening_key(folders);
   std::set<std::pair<std::string, std::string>> flips;
   for (const vitrine::Flip& flip : comparison.flips) flips.emplace(flip.task, flip.id);
   for (const bool are_flips : {true, false}) {

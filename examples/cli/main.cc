@@ -84,6 +84,9 @@ int run(int argc, char** argv) {
   cli::add_serve(app, command);
   cli::add_score(app, command);
   cli::add_eval(app, command);
+  cli::add_compare(app, command);
+  cli::add_gate(app, command);
+  cli::add_manifest(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);
   cli::add_quantize(app, command);

@@ -14,6 +14,7 @@
 
 #include "closing_note.h"
 #include "common.h"
+#include "quantize_gate.h"
 #include "text_file.h"
 #include "vitrine/compress.h"
 #include "vitrine/quality.h"
@@ -32,6 +33,7 @@ struct QuantizeArguments {
   int eval_tokens = 0;
   bool keep_head = false;
   bool lenient_weights = false;
+  QuantizeGate gate;
 };
 
 /// The source model and a text's ids, ready before anything is quantized: a bad text or a model
@@ -196,7 +198,7 @@ std::string describe(const QuantizeArguments& arguments, const vitrine::Quantize
   return text;
 }
 
-int run_quantize(const QuantizeArguments& arguments) {
+int run_quantize(QuantizeArguments& arguments) {
   for (const std::string_view file : {".gguf", ".safetensors"}) {
     if (!arguments.out.ends_with(file)) continue;
     refuse(
@@ -229,16 +231,29 @@ int run_quantize(const QuantizeArguments& arguments) {
   if (!arguments.text.empty()) {
     evaluation = prepare_evaluation(arguments, checkpoint);
     options.instruction_set = evaluation->source->summary().isa;
-    options.evaluate = [&evaluation](const std::string& folder) {
-      return std::optional(evaluate(*evaluation, folder));
+  }
+  QuantizeGate& gate = arguments.gate;
+  if (gate.is_wanted()) gate.prepare(arguments.model, arguments.out);
+  if (evaluation || gate.is_wanted()) {
+    options.evaluate = [&](const std::string& folder) {
+      if (terminal) std::fputs("\r\033[K", stderr);
+      std::optional<vitrine::QuantizeEvaluation> found;
+      if (evaluation) found = evaluate(*evaluation, folder);
+      if (gate.is_wanted()) gate.check(folder);
+      return found;
     };
   }
-  const vitrine::QuantizeReport report =
-      vitrine::quantize_checkpoint(arguments.model, arguments.out, options);
+  vitrine::QuantizeReport report;
+  try {
+    report = vitrine::quantize_checkpoint(arguments.model, arguments.out, options);
+  } catch (const GateRefused& refused) {
+    write_note(refused.what());
+    return 3;
+  }
   if (terminal) std::fputs("\r\033[K", stderr);
   write_out(describe(arguments, report));
   warn_of_growth(checkpoint, arguments.out, report);
-  return 0;
+  return gate.exit_code();
 }
 
 }  // namespace
@@ -266,6 +281,7 @@ void add_quantize(CLI::App& app, Command& command) {
                    "how much of the text at most (default: all)")
       ->check(CLI::Range(2, 1 << 30));
   add_lenient_weights(*quantize, arguments->lenient_weights);
+  arguments->gate.add_to(*quantize);
   add_quiet(*quantize);
   quantize->callback(
       [arguments, &command] { command = [arguments] { return run_quantize(*arguments); }; });
