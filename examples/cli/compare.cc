@@ -27,7 +27,7 @@ struct Compared {
   vitrine::Evaluation evaluation;
   vitrine::EvaluationComparison comparison;
   std::optional<vitrine::Verdict> verdict;
-  std::vector<vitrine::ReportedParting> partings;
+  LogFindings logs;
 };
 
 /// Refuses an output that is one of the inputs.
@@ -72,13 +72,13 @@ std::string task_line(const vitrine::ComparedTask& task) {
     return fmt::format("{:<24} {:>5}  {}\n", task.name, task.num_items, kl);
   }
   const vitrine::PairedAnswers& answers = task.answers;
-  return fmt::format(
-      "{:<24} {:>5} {:>9} {:>9} {:>5} {:>6} {:>19} {:>5}  {}\n", task.name, task.num_items,
-      percent(static_cast<double>(answers.both + answers.first_only) / items),
-      percent(static_cast<double>(answers.both + answers.second_only) / items),
-      answers.first_only, answers.second_only,
-      fmt::format("{} to {}", percent(task.drop.lower), percent(task.drop.upper)),
-      task.equal_digests, task.not_counted);
+  return fmt::format("{:<24} {:>5} {:>9} {:>9} {:>5} {:>6} {:>19} {:>5}  {}\n", task.name,
+                     task.num_items,
+                     percent(static_cast<double>(answers.both + answers.first_only) / items),
+                     percent(static_cast<double>(answers.both + answers.second_only) / items),
+                     answers.first_only, answers.second_only,
+                     fmt::format("{} to {}", percent(task.drop.lower), percent(task.drop.upper)),
+                     task.equal_digests, task.not_counted);
 }
 
 void show_flips(const Compared& compared) {
@@ -88,12 +88,16 @@ void show_flips(const Compared& compared) {
     if (!flip.parting.input_differs && flip.parting.index >= 0) {
       where = fmt::format("token {} of the answer", flip.parting.index);
     }
-    for (const vitrine::ReportedParting& one : compared.partings) {
+    for (const vitrine::ReportedParting& one : compared.logs.partings) {
       if (one.task == flip.task && one.id == flip.id) where = parting_text(one.parting);
     }
     write_out(fmt::format("{} {}/{}{}: {}\n", flip.is_lost ? "lost  " : "gained", flip.task,
                           flip.id, flip.is_critical ? " (critical)" : "", where));
   }
+}
+
+void show_first(const Compared& compared) {
+  if (compared.logs.first) write_out("parted: " + deviation_text(*compared.logs.first) + "\n");
 }
 
 void show(const vitrine::Evaluation& baseline, const Compared& compared) {
@@ -105,18 +109,19 @@ void show(const vitrine::Evaluation& baseline, const Compared& compared) {
                         "baseline", "candidate", "lost", "gained", "drop, 95 % bounds", "same"));
   for (const vitrine::ComparedTask& task : comparison.tasks) write_out(task_line(task));
   write_out("\n");
+  show_first(compared);
   show_flips(compared);
   for (const std::string& note : comparison.notes) write_note(note);
 }
 
 Compared compare(const CompareArguments& arguments, const vitrine::Evaluation& baseline,
-                 const std::string& path, const vitrine::NoiseLevels& levels, size_t at) {
+                 const std::string& path, const Noise& noise, size_t at) {
   Compared compared;
   compared.evaluation = vitrine::read_evaluation(path);
   note_incomplete(compared.evaluation);
   compared.comparison = vitrine::compare_evaluations(baseline, compared.evaluation);
-  compared.partings = find_partings(arguments.logs, at, baseline, compared.evaluation,
-                                    compared.comparison, levels);
+  compared.logs =
+      compare_logs(arguments.logs, at, baseline, compared.evaluation, compared.comparison, noise);
   return compared;
 }
 
@@ -128,7 +133,8 @@ void write_report(const CompareArguments& arguments, const vitrine::Evaluation& 
     candidates.push_back({.evaluation = &one.evaluation,
                           .comparison = &one.comparison,
                           .verdict = one.verdict ? &*one.verdict : nullptr,
-                          .partings = one.partings,
+                          .partings = one.logs.partings,
+                          .first = one.logs.first,
                           .has_noise = has_noise});
   }
   vitrine::write_file_atomically(arguments.html, vitrine::report_page(baseline, candidates));
@@ -138,13 +144,13 @@ int run_compare(const CompareArguments& arguments) {
   require_other_files(arguments);
   const vitrine::Evaluation baseline = vitrine::read_evaluation(arguments.baseline);
   note_incomplete(baseline);
-  const std::vector<vitrine::Evaluation> noise = read_all(arguments.noise);
-  const vitrine::NoiseLevels levels = noise_levels(arguments.logs, baseline, noise);
+  const std::vector<vitrine::Evaluation> perturbed = read_all(arguments.noise);
+  const Noise noise = measure_noise(arguments.logs, baseline, perturbed);
   std::vector<Compared> compared;
   for (size_t i = 0; i < arguments.candidates.size(); ++i) {
-    compared.push_back(compare(arguments, baseline, arguments.candidates[i], levels, i));
+    compared.push_back(compare(arguments, baseline, arguments.candidates[i], noise, i));
   }
-  write_report(arguments, baseline, compared, levels.num_runs() > 0);
+  write_report(arguments, baseline, compared, noise.levels.num_runs() > 0);
   for (const Compared& one : compared) {
     if (arguments.json) {
       write_out(vitrine::comparison_json(one.comparison) + "\n");
@@ -159,30 +165,27 @@ int run_gate(const CompareArguments& arguments) {
   require_other_files(arguments);
   const vitrine::GateFile gate = vitrine::GateFile::open(arguments.gate);
   const vitrine::Evaluation baseline = vitrine::read_evaluation(arguments.baseline);
-  const std::vector<vitrine::Evaluation> noise = read_all(arguments.noise);
-  const vitrine::NoiseLevels levels = noise_levels(arguments.logs, baseline, noise);
+  const std::vector<vitrine::Evaluation> perturbed = read_all(arguments.noise);
+  const Noise noise = measure_noise(arguments.logs, baseline, perturbed);
   std::vector<Compared> compared;
-  compared.push_back(compare(arguments, baseline, arguments.candidates.front(), levels, 0));
+  compared.push_back(compare(arguments, baseline, arguments.candidates.front(), noise, 0));
   Compared& one = compared.front();
-  one.verdict = vitrine::run_gate(gate, baseline, one.evaluation, noise);
-  write_report(arguments, baseline, compared, levels.num_runs() > 0);
+  one.verdict = vitrine::run_gate(gate, baseline, one.evaluation, perturbed);
+  write_report(arguments, baseline, compared, noise.levels.num_runs() > 0);
   if (!arguments.seal.empty()) {
     const vitrine::SealKey key = vitrine::SealKey::load_or_create(arguments.seal);
-    const std::string path = arguments.manifest.empty()
-                                 ? one.evaluation.path + ".manifest.json"
-                                 : arguments.manifest;
+    const std::string path =
+        arguments.manifest.empty() ? one.evaluation.path + ".manifest.json" : arguments.manifest;
     vitrine::write_file_atomically(
-        path, vitrine::seal_verdict(gate, baseline, one.evaluation, noise, key));
+        path, vitrine::seal_verdict(gate, baseline, one.evaluation, perturbed, key));
     write_note(path + ": the manifest");
   }
   if (arguments.json) {
     write_out(vitrine::verdict_json(*one.verdict) + "\n");
   } else {
     write_out(one.verdict->text());
-    for (const vitrine::ReportedParting& parting : one.partings) {
-      write_out(fmt::format("parted: {}/{}: {}\n", parting.task, parting.id,
-                            parting_text(parting.parting)));
-    }
+    show_first(one);
+    show_flips(one);
   }
   return one.verdict->exit_code();
 }
@@ -192,12 +195,12 @@ void add_shared(CLI::App& command, CompareArguments& arguments) {
       ->required()
       ->check(not_empty());
   command
-      .add_option("--noise", arguments.noise,
-                  "results of the baseline's model perturbed at the size of an ulp, which tell what "
-                  "noise alone does; may be given again")
+      .add_option(
+          "--noise", arguments.noise,
+          "results of the baseline's model perturbed at the size of an ulp, which tell what "
+          "noise alone does; may be given again")
       ->check(not_empty());
-  command
-      .add_option("--html", arguments.html, "a report as one page that opens without a network")
+  command.add_option("--html", arguments.html, "a report as one page that opens without a network")
       ->check(not_empty());
   command.add_flag("--json", arguments.json, "the result as JSON");
   arguments.logs.add_to(command);

@@ -38,6 +38,10 @@ vitrine::ModelOptions model_options(const EvalTargetOptions& options) {
   }
   model.engine.audit_mode =
       options.audit_folder.empty() ? vitrine::AuditMode::kNone : vitrine::AuditMode::kDeferred;
+  // They name the expert where two models part; the CPU's fused kernels have them.
+  model.engine.expert_norms = !options.audit_folder.empty() && options.device.device == "cpu" &&
+                              options.device.kernels != "reference" &&
+                              !is_federation(options.model);
   prepare_for_evaluation(model, options.parallel);
   return model;
 }

@@ -49,56 +49,62 @@ void LogFolders::add_to(CLI::App& command) {
       .add_option("--candidate-logs", candidates,
                   "that of a candidate; given again for the next one")
       ->check(not_empty());
-  command.add_option("--noise-logs", noise, "that of a noise's results; given again for the next one")
+  command
+      .add_option("--noise-logs", noise, "that of a noise's results; given again for the next one")
       ->check(not_empty());
   command.add_option("--reader", reader, "secret key that opens encrypted logs")
       ->check(not_empty());
 }
 
-vitrine::NoiseLevels noise_levels(const LogFolders& folders, const vitrine::Evaluation& baseline,
-                                  const std::vector<vitrine::Evaluation>& noise) {
-  vitrine::NoiseLevels levels;
-  const std::optional<vitrine::SealKey> key = opening_key(folders);
+Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseline,
+                    const std::vector<vitrine::Evaluation>& noise) {
+  Noise measured;
   if (folders.noise.size() > noise.size()) {
-    refuse(fmt::format("--noise-logs is given {} times and --noise {} times; expected a folder for "
-                       "each result at most",
-                       folders.noise.size(), noise.size()));
+    refuse(
+        fmt::format("--noise-logs is given {} times and --noise {} times; expected a folder for "
+                    "each result at most",
+                    folders.noise.size(), noise.size()));
   }
-  if (folders.baseline.empty()) return levels;
+  if (folders.baseline.empty()) return measured;
+  const std::optional<vitrine::SealKey> key = opening_key(folders);
   for (size_t i = 0; i < folders.noise.size(); ++i) {
     for_each_pair(folders.baseline, baseline, folders.noise[i], noise[i],
                   [&](const std::string& a, const std::string& b, const auto&, const auto&) {
-                    levels.add(a, b, key);
+                    measured.levels.add(a, b, key);
+                    measured.profile.add(a, b, key);
                     return true;
                   });
   }
-  return levels;
+  return measured;
 }
 
-std::vector<vitrine::ReportedParting> find_partings(const LogFolders& folders, size_t candidate,
-                                                    const vitrine::Evaluation& baseline,
-                                                    const vitrine::Evaluation& evaluation,
-                                                    const vitrine::EvaluationComparison& comparison,
-                                                    const vitrine::NoiseLevels& noise) {
-  std::vector<vitrine::ReportedParting> partings;
-  if (folders.baseline.empty() || candidate >= folders.candidates.size()) return partings;
+LogFindings compare_logs(const LogFolders& folders, size_t candidate,
+                         const vitrine::Evaluation& baseline, const vitrine::Evaluation& evaluation,
+                         const vitrine::EvaluationComparison& comparison, const Noise& noise) {
+  LogFindings findings;
+  if (folders.baseline.empty() || candidate >= folders.candidates.size()) return findings;
   const std::optional<vitrine::SealKey> key = opening_key(folders);
   std::set<std::pair<std::string, std::string>> flips;
   for (const vitrine::Flip& flip : comparison.flips) flips.emplace(flip.task, flip.id);
-  for (const bool are_flips : {true, false}) {
-    for_each_pair(folders.baseline, baseline, folders.candidates[candidate], evaluation,
-                  [&](const std::string& a, const std::string& b, const auto& before,
-                      const auto& after) {
-                    const bool is_flip = flips.contains({before.task, before.id});
-                    if (is_flip != are_flips) return true;
-                    if (!is_flip && before.digest == after.digest) return true;
-                    if (!is_flip && partings.size() >= kMostPartings) return false;
-                    partings.push_back({before.task, before.id,
-                                        vitrine::find_log_parting(a, b, noise, key)});
-                    return true;
-                  });
+  vitrine::DeviationProfile profile;
+  std::vector<vitrine::ReportedParting> others;
+  for_each_pair(
+      folders.baseline, baseline, folders.candidates[candidate], evaluation,
+      [&](const std::string& a, const std::string& b, const auto& before, const auto& after) {
+        if (before.digest == after.digest) return true;
+        profile.add(a, b, key);
+        const bool is_flip = flips.contains({before.task, before.id});
+        if (!is_flip && others.size() >= kMostPartings) return true;
+        (is_flip ? findings.partings : others)
+            .push_back(
+                {before.task, before.id, vitrine::find_log_parting(a, b, noise.levels, key)});
+        return true;
+      });
+  for (vitrine::ReportedParting& one : others) {
+    if (findings.partings.size() < kMostPartings) findings.partings.push_back(std::move(one));
   }
-  return partings;
+  findings.first = vitrine::first_deviation(profile, noise.profile);
+  return findings;
 }
 
 }  // namespace cli

@@ -20,16 +20,24 @@ struct LogFolders {
   void add_to(CLI::App& command);
 };
 
-/// What noise does, by the logs of the noise's evaluations; empty where there are none.
-vitrine::NoiseLevels noise_levels(const LogFolders& folders, const vitrine::Evaluation& baseline,
-                                  const std::vector<vitrine::Evaluation>& noise);
+/// What noise does.
+struct Noise {
+  vitrine::NoiseLevels levels;
+  vitrine::DeviationProfile profile;
+};
+/// Measures it by the logs of the noise's evaluations; of none it knows what rounding does.
+Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseline,
+                    const std::vector<vitrine::Evaluation>& noise);
 
-/// Where the logs of flips part, those of a candidate by its number; then those of items that are
-/// not the same to the last bit, until there are 20.
-std::vector<vitrine::ReportedParting> find_partings(const LogFolders& folders, size_t candidate,
-                                                    const vitrine::Evaluation& baseline,
-                                                    const vitrine::Evaluation& evaluation,
-                                                    const vitrine::EvaluationComparison& comparison,
-                                                    const vitrine::NoiseLevels& noise);
+/// What the logs of a candidate tell.
+struct LogFindings {
+  /// Of flips, then of items that are not the same to the last bit, until there are 20.
+  std::vector<vitrine::ReportedParting> partings;
+  std::optional<vitrine::DeviationCell> first;  ///< by the means over all items
+};
+/// Compares the logs of a candidate, by its number, with the baseline's.
+LogFindings compare_logs(const LogFolders& folders, size_t candidate,
+                         const vitrine::Evaluation& baseline, const vitrine::Evaluation& evaluation,
+                         const vitrine::EvaluationComparison& comparison, const Noise& noise);
 
 }  // namespace cli

@@ -19,10 +19,9 @@ int run_verify(const ManifestArguments& arguments) {
   if (!arguments.key.empty()) key = vitrine::load_public_key(arguments.key);
   const vitrine::VerifiedVerdict verified = vitrine::verify_verdict(
       arguments.manifest, arguments.baseline, arguments.candidate, arguments.noise, key);
-  write_out(fmt::format("{}: signed by {}{}\n", arguments.manifest,
-                        vitrine::public_key_text(verified.signer),
-                        verified.is_given_key ? ", the key that was given"
-                                              : ", the key that it names itself"));
+  write_out(fmt::format(
+      "{}: signed by {}{}\n", arguments.manifest, vitrine::public_key_text(verified.signer),
+      verified.is_given_key ? ", the key that was given" : ", the key that it names itself"));
   write_out(verified.verdict.text());
   return verified.verdict.exit_code();
 }

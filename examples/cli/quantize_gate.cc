@@ -62,9 +62,9 @@ void QuantizeGate::check(const std::string& folder) {
   verdict_ = vitrine::run_gate(*file_, *baseline_, candidate);
   write_out(verdict_->text());
   if (verdict_->outcome != vitrine::GateOutcome::kRefused) return;
-  throw GateRefused(fmt::format(
-      "{}: gate '{}' refused it, and nothing was written; its results are in {}", out_,
-      verdict_->gate, path));
+  throw GateRefused(
+      fmt::format("{}: gate '{}' refused it, and nothing was written; its results are in {}", out_,
+                  verdict_->gate, path));
 }
 
 }  // namespace cli

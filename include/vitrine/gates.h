@@ -38,7 +38,7 @@ struct Flip {
   bool is_lost = false;               ///< the baseline alone is right; else the candidate alone
   bool is_critical = false;           ///< EvaluatedItem::is_critical
   bool is_counted = false;            ///< its task counts (ComparedTask::is_counted)
-  Parting parting = {};         ///< where the answers part
+  Parting parting = {};               ///< where the answers part
   std::string expected = {};          ///< what would be right, for people
   std::string baseline_answer = {};   ///< its text
   std::string candidate_answer = {};  ///< its text

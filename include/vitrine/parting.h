@@ -9,7 +9,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "vitrine/audit_log.h"
 
@@ -47,6 +49,51 @@ class VITRINE_API NoiseLevels {
   size_t num_runs_ = 0;
 };
 
+/// How far two models are apart at one place, over many tokens that both read alike.
+struct DeviationCell {
+  int32_t layer = -1;                            ///< -1 of kLogprob
+  PartingProbe probe = PartingProbe::kResidual;  ///< what was compared
+  int32_t expert = -1;                           ///< of kExpertOutput: whose
+  size_t count = 0;                              ///< tokens
+  double mean = 0;                               ///< difference
+  double noise = 0;  ///< mean difference of noise there, or what rounding in a log makes
+  double ratio = 0;  ///< mean over noise
+};
+
+/// Differences of two models' logs, by layer, probe and expert. Means over thousands of tokens see
+/// what no single token shows. Not thread-safe.
+class VITRINE_API DeviationProfile {
+ public:
+  /// Takes in the logs of one item, as far as both read the same tokens. Throws what VtrReader
+  /// does.
+  void add(const std::string& baseline_log, const std::string& other_log,
+           const std::optional<SealKey>& reader = {});
+  /// Returns how many tokens were compared.
+  size_t num_tokens() const { return num_tokens_; }
+  /// Returns all places in the order of computation, each beside the noise's. Places with fewer
+  /// than 20 tokens are left out.
+  std::vector<DeviationCell> cells(const DeviationProfile& noise) const;
+
+ private:
+  struct Sum {
+    double total = 0;
+    size_t count = 0;
+  };
+  std::map<std::tuple<int32_t, PartingProbe, int32_t>, Sum> sums_;
+  size_t num_tokens_ = 0;
+};
+
+/// A place that is so many times further from the baseline than noise is stands out.
+inline constexpr double kDeviationFactor = 3;
+/// Returns the first place in the order of computation whose ratio is above `factor`, and of those
+/// that one pass reaches together (the experts of a layer) the one with the largest; nothing: none.
+VITRINE_API std::optional<DeviationCell> first_deviation(const DeviationProfile& candidate,
+                                                         const DeviationProfile& noise,
+                                                         double factor = kDeviationFactor);
+/// Returns one line for people: "layer 2, expert 5: expert output differs by 0.21 in the mean of
+/// 312 tokens, noise by 0.011".
+VITRINE_API std::string deviation_text(const DeviationCell& cell);
+
 /// Where a candidate's run of an item first left the baseline's by more than noise.
 struct LogParting {
   /// What it is.
@@ -71,9 +118,9 @@ struct LogParting {
 
 /// Compares two logs of one item, position by position and layer by layer. Throws what VtrReader
 /// does (kIo, kBadFile, kInvalidArgument for a `reader` that is no recipient).
-VITRINE_API LogParting find_log_parting(const std::string& baseline_log, const std::string& candidate_log,
-                                 const NoiseLevels& noise,
-                                 const std::optional<SealKey>& reader = {});
+VITRINE_API LogParting find_log_parting(const std::string& baseline_log,
+                                        const std::string& candidate_log, const NoiseLevels& noise,
+                                        const std::optional<SealKey>& reader = {});
 
 /// Returns one line for people: "position 17 (prompt), layer 2, expert 5: expert output differs by
 /// 0.31, noise 0.008".

@@ -14,18 +14,19 @@ namespace vitrine {
 
 /// Where the logs of one item part, for a report.
 struct ReportedParting {
-  std::string task = {};     ///< the item's
-  std::string id = {};       ///< the item's
-  LogParting parting = {};   ///< of its two logs
+  std::string task = {};    ///< the item's
+  std::string id = {};      ///< the item's
+  LogParting parting = {};  ///< of its two logs
 };
 
 /// A candidate as a report shows it.
 struct ReportedCandidate {
   const Evaluation* evaluation = nullptr;            ///< what it answered (not owned)
   const EvaluationComparison* comparison = nullptr;  ///< beside the baseline (not owned)
-  const Verdict* verdict = nullptr;                  ///< of a gate (not owned); null: there was none
-  std::vector<ReportedParting> partings = {};        ///< of flips, where both have logs
-  bool has_noise = false;                            ///< partings are above measured noise
+  const Verdict* verdict = nullptr;            ///< of a gate (not owned); null: there was none
+  std::vector<ReportedParting> partings = {};  ///< of flips, where both have logs
+  std::optional<DeviationCell> first = {};     ///< by the means over all items with logs
+  bool has_noise = false;                      ///< partings are above measured noise
 };
 
 /// Returns a report as one HTML file that needs no network: where each candidate parted from the

@@ -23,10 +23,10 @@ VITRINE_API std::string seal_verdict(const GateFile& gate, const Evaluation& bas
 
 /// What a verified manifest says.
 struct VerifiedVerdict {
-  PublicKey signer = {};       ///< whose signature it has
-  bool is_given_key = false;   ///< that is the key that the caller named
-  Verdict verdict = {};        ///< computed again from the records
-  GateFile gate = {};          ///< the one in the manifest
+  PublicKey signer = {};      ///< whose signature it has
+  bool is_given_key = false;  ///< that is the key that the caller named
+  Verdict verdict = {};       ///< computed again from the records
+  GateFile gate = {};         ///< the one in the manifest
 };
 
 /// Checks a manifest without running a model: its signature (by `key`, or where none is given by

@@ -54,7 +54,8 @@ void take_choice(const Task& task, const Item& item, const ScoredContinuations& 
     const std::string text =
         choices[i].is_string() ? choices[i].get<std::string>() : choices[i].dump();
     const size_t length = norm == "bytes" ? text.size() : norm == "tokens" ? one.size() : 1;
-    values.push_back(result.choice_logprobs.back() / static_cast<double>(std::max<size_t>(1, length)));
+    values.push_back(result.choice_logprobs.back() /
+                     static_cast<double>(std::max<size_t>(1, length)));
   }
   const auto best = std::ranges::max_element(values) - values.begin();
   const auto text_at = [&](size_t at) {

@@ -2,127 +2,19 @@
 #include "vitrine/parting.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <functional>
-#include <limits>
-#include <vector>
+
+#include "gates/log_records.h"
 
 namespace vitrine {
 
+using gates::compare_records;
+using gates::Difference;
+using gates::ItemRun;
+using gates::read_run;
+using gates::rounding_of;
+
 namespace {
-
-/// What rounding makes of equal values in a log of level standard: norms are bfloat16, the others
-/// binary16 (docs/vtr-format.md), and either may be rounded away from the other.
-constexpr double kNormRounding = 1.0 / 128, kHalfRounding = 1.0 / 1024;
-
-double rounding_of(PartingProbe probe) {
-  switch (probe) {
-    case PartingProbe::kResidual:
-    case PartingProbe::kExpertOutput: return kNormRounding;
-    case PartingProbe::kRouting: return kHalfRounding;
-    case PartingProbe::kLogprob: break;
-  }
-  return 16 * kHalfRounding;  // nats, of log-probabilities around -16 at most
-}
-
-/// A log's records by position. Of a position that stands there twice (a preempted answer) the
-/// first one counts.
-struct ItemRun {
-  std::vector<TokenRecord> records;  // ascending, gaps left out
-  int64_t prompt_tokens = 0;         // positions before the first generated token
-};
-
-ItemRun read_run(const std::string& path, const std::optional<SealKey>& reader) {
-  VtrReader log(path, reader);
-  std::map<int64_t, TokenRecord> by_position;
-  VtrPage page;
-  while (log.next(page)) {
-    for (TokenRecord& record : page.records)
-      by_position.try_emplace(record.position, std::move(record));
-  }
-  ItemRun run;
-  bool has_generated = false;
-  for (auto& [position, record] : by_position) {
-    if (!has_generated) run.prompt_tokens = position + 1;
-    has_generated = has_generated || (record.has_prediction && record.prediction.generated);
-    run.records.push_back(std::move(record));
-  }
-  return run;
-}
-
-double relative(float a, float b) {
-  if (a == b) return 0;
-  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
-  return std::fabs(double{a} - double{b}) / std::max({std::fabs(a), std::fabs(b), 1e-6f});
-}
-
-struct Difference {
-  double value = 0;
-  int32_t expert = -1;
-};
-
-double weight_of(const std::vector<RouteRecord>& routes, int32_t expert) {
-  const auto found = std::ranges::find(routes, expert, &RouteRecord::expert);
-  return found == routes.end() ? 0 : double{found->weight};
-}
-
-/// How much of the gate weights went to other experts, and the expert with the largest change.
-Difference routing_difference(const LayerRecord& a, const LayerRecord& b) {
-  double sum = 0, total = 0, largest = 0;
-  Difference found;
-  const auto add = [&](int32_t expert, double change) {
-    sum += change;
-    if (change > largest) largest = change, found.expert = expert;
-  };
-  for (const RouteRecord& route : a.routes) {
-    total += std::fabs(double{route.weight});
-    add(route.expert, std::fabs(route.weight - weight_of(b.routes, route.expert)));
-  }
-  for (const RouteRecord& route : b.routes) {
-    if (std::ranges::find(a.routes, route.expert, &RouteRecord::expert) == a.routes.end()) {
-      add(route.expert, std::fabs(double{route.weight}));
-    }
-  }
-  found.value = total > 0 ? sum / (2 * total) : 0;
-  return found;
-}
-
-/// The largest change of what an expert gave, of those that both runs asked.
-Difference output_difference(const LayerRecord& a, const LayerRecord& b) {
-  Difference found;
-  for (size_t i = 0; i < std::min(a.expert_norms.size(), a.routes.size()); ++i) {
-    const auto other = std::ranges::find(b.routes, a.routes[i].expert, &RouteRecord::expert);
-    const auto at = static_cast<size_t>(other - b.routes.begin());
-    if (at >= b.expert_norms.size()) continue;
-    const double change = relative(a.expert_norms[i], b.expert_norms[at]);
-    if (change > found.value) found = {change, a.routes[i].expert};
-  }
-  return found;
-}
-
-using OnDifference =
-    std::function<bool(int32_t layer, PartingProbe probe, const Difference& difference)>;
-
-/// Tells each probe of two records in the order of computation, until `on_difference` says false.
-bool compare_records(const TokenRecord& a, const TokenRecord& b,
-                     const OnDifference& on_difference) {
-  for (size_t i = 0; i < std::min(a.layers.size(), b.layers.size()); ++i) {
-    const LayerRecord &left = a.layers[i], &right = b.layers[i];
-    const Difference residual{relative(left.residual_norm, right.residual_norm), -1};
-    if (!on_difference(left.layer, PartingProbe::kResidual, residual)) return false;
-    if (left.routes.empty()) continue;
-    if (!on_difference(left.layer, PartingProbe::kRouting, routing_difference(left, right)) ||
-        !on_difference(left.layer, PartingProbe::kExpertOutput, output_difference(left, right))) {
-      return false;
-    }
-  }
-  if (!a.has_prediction || !b.has_prediction) return true;
-  if (a.prediction.token != b.prediction.token) return true;
-  const Difference logprob{std::fabs(double{a.prediction.logprob} - double{b.prediction.logprob}),
-                           -1};
-  return on_difference(-1, PartingProbe::kLogprob, logprob);
-}
 
 std::string number(double value) {
   char text[32];
@@ -166,7 +58,7 @@ void NoiseLevels::add(const std::string& baseline_log, const std::string& pertur
 }
 
 LogParting find_log_parting(const std::string& baseline_log, const std::string& candidate_log,
-                     const NoiseLevels& noise, const std::optional<SealKey>& reader) {
+                            const NoiseLevels& noise, const std::optional<SealKey>& reader) {
   const ItemRun a = read_run(baseline_log, reader), b = read_run(candidate_log, reader);
   LogParting parting;
   const size_t both = std::min(a.records.size(), b.records.size());
@@ -180,19 +72,19 @@ LogParting find_log_parting(const std::string& baseline_log, const std::string& 
       parting.candidate_token = right.token;
       return parting;
     }
-    const bool is_same = compare_records(
-        left, right, [&](int32_t layer, PartingProbe probe, const Difference& difference) {
-          const double level = noise.level(layer, probe);
-          if (difference.value <= level) return true;
-          parting.kind = LogParting::Kind::kValue;
-          parting.layer = layer;
-          parting.expert = difference.expert;
-          parting.probe = probe;
-          parting.difference = difference.value;
-          parting.noise = level;
-          return false;
-        });
-    if (!is_same) return parting;
+    compare_records(left, right,
+                    [&](int32_t layer, PartingProbe probe, const Difference& difference) {
+                      const double level = noise.level(layer, probe);
+                      if (difference.value <= level) return true;
+                      parting.kind = LogParting::Kind::kValue;
+                      parting.layer = layer;
+                      parting.expert = difference.expert;
+                      parting.probe = probe;
+                      parting.difference = difference.value;
+                      parting.noise = level;
+                      return false;
+                    });
+    if (parting.kind == LogParting::Kind::kValue) return parting;
   }
   if (a.records.size() != b.records.size()) {
     parting.kind =

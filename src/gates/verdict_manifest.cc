@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr char kStatementMediaType[] = "application/vnd.in-toto+json";
 constexpr char kStatementType[] = "https://in-toto.io/Statement/v1";
 /// A type needs a URI that nobody else can mean; the UUID is of this major version.
-constexpr char kPredicateType[] = "urn:uuid:6b1f3a52-2c0e-4d7e-9b8e-5f0c7a91d3e4#vitrine-verdict-v1";
+constexpr char kPredicateType[] =
+    "urn:uuid:6b1f3a52-2c0e-4d7e-9b8e-5f0c7a91d3e4#vitrine-verdict-v1";
 constexpr size_t kMostManifestBytes = size_t{8} << 20;
 
 std::string file_name(const std::string& path) {
@@ -34,8 +35,7 @@ Json evaluation_json(const Evaluation& evaluation) {
 /// The candidate's results, and the files of its model where they are known.
 Json subjects(const Evaluation& candidate) {
   Json list = Json::array();
-  list.push_back(
-      {{"name", file_name(candidate.path)}, {"digest", {{"sha256", candidate.sha256}}}});
+  list.push_back({{"name", file_name(candidate.path)}, {"digest", {{"sha256", candidate.sha256}}}});
   const Json target = Json::parse(candidate.target_json);
   const auto files = target.find("sha256");
   if (files == target.end() || !files->is_object()) return list;
@@ -50,29 +50,30 @@ Json statement(const GateFile& gate, const Evaluation& baseline, const Evaluatio
   const Verdict verdict = run_gate(gate, baseline, candidate, noise);
   Json perturbed = Json::array();
   for (const Evaluation& one : noise) perturbed.push_back(evaluation_json(one));
-  return {{"_type", kStatementType},
-          {"subject", subjects(candidate)},
-          {"predicateType", kPredicateType},
-          {"predicate",
-           {{"schema", "vitrine.verdict/1"},
-            {"publicKey", public_key_text(key.public_key())},
-            {"engine", {{"build", engine_build()}}},
-            {"suite",
-             {{"name", baseline.suite},
-              {"version", baseline.suite_version},
-              {"digest", {{"sha256", baseline.suite_digest}}}}},
-            {"gate",
-             {{"name", gate.name}, {"digest", {{"sha256", gate.sha256}}}, {"text", gate.text}}},
-            {"baseline", evaluation_json(baseline)},
-            {"candidate", evaluation_json(candidate)},
-            {"noise", perturbed},
-            {"verdict", Json::parse(verdict_json(verdict))}}}};
+  return {
+      {"_type", kStatementType},
+      {"subject", subjects(candidate)},
+      {"predicateType", kPredicateType},
+      {"predicate",
+       {{"schema", "vitrine.verdict/1"},
+        {"publicKey", public_key_text(key.public_key())},
+        {"engine", {{"build", engine_build()}}},
+        {"suite",
+         {{"name", baseline.suite},
+          {"version", baseline.suite_version},
+          {"digest", {{"sha256", baseline.suite_digest}}}}},
+        {"gate", {{"name", gate.name}, {"digest", {{"sha256", gate.sha256}}}, {"text", gate.text}}},
+        {"baseline", evaluation_json(baseline)},
+        {"candidate", evaluation_json(candidate)},
+        {"noise", perturbed},
+        {"verdict", Json::parse(verdict_json(verdict))}}}};
 }
 
 /// A statement's fields, by their paths.
 class Statement {
  public:
-  Statement(nlohmann::json json, std::string file) : json_(std::move(json)), file_(std::move(file)) {}
+  Statement(nlohmann::json json, std::string file)
+      : json_(std::move(json)), file_(std::move(file)) {}
 
   std::string text(const std::string& pointer) const {
     const nlohmann::json& value = at(pointer);
@@ -153,9 +154,9 @@ VerifiedVerdict verify_verdict(const std::string& manifest, const std::string& b
   verified.is_given_key = key.has_value();
   verified.signer = key ? *key : named_key(statement);
   if (!envelope.is_signed_by(verified.signer)) {
-    throw Error(ErrorKind::kBadFile,
-                manifest + ": 'signatures' has none by " + public_key_text(verified.signer) +
-                    "; expected one over the statement as it stands");
+    throw Error(ErrorKind::kBadFile, manifest + ": 'signatures' has none by " +
+                                         public_key_text(verified.signer) +
+                                         "; expected one over the statement as it stands");
   }
   const Evaluation base = read_evaluation(baseline), cand = read_evaluation(candidate);
   expect_evaluation(statement, "/predicate/baseline", base);
@@ -175,9 +176,9 @@ VerifiedVerdict verify_verdict(const std::string& manifest, const std::string& b
   verified.verdict = run_gate(verified.gate, base, cand, perturbed);
   const nlohmann::json found = statement.at("/predicate/verdict");
   if (found != nlohmann::json::parse(verdict_json(verified.verdict))) {
-    statement.refuse("/predicate/verdict", "another one than the records give",
-                     std::string(gate_outcome_name(verified.verdict.outcome)) +
-                         ", computed again from them");
+    statement.refuse(
+        "/predicate/verdict", "another one than the records give",
+        std::string(gate_outcome_name(verified.verdict.outcome)) + ", computed again from them");
   }
   return verified;
 }

@@ -64,7 +64,8 @@ constexpr const char* kStories =
     "\"reference\": \" who liked the sun.\"}\n"
     "{\"id\": \"d\", \"prompt\": \"In the garden\", \"answer\": [\"the\"], \"critical\": true}\n";
 constexpr const char* kWords =
-    "{\"id\": \"x\", \"prompt\": \"The sun is\", \"choices\": [\" bright today and warm\", \" zx\", "
+    "{\"id\": \"x\", \"prompt\": \"The sun is\", \"choices\": [\" bright today and warm\", \" "
+    "zx\", "
     "\" of\"], \"answer\": 0}\n"
     "{\"id\": \"y\", \"prompt\": \"They went to the\", \"choices\": [\" qq qq\", \" park\"], "
     "\"answer\": 1}\n";
@@ -289,7 +290,8 @@ TEST_F(EvaluateTest, ResultsThatLieAreRefused) {
             file + ", line 1: 'vitrine_eval' is 2; expected 1");
   EXPECT_EQ(with(0, "\"kind\":\"answer\"", "\"kind\":\"song\""),
             file + ", line 1: 'kind' is 'song'; expected answer, choice or text");
-  EXPECT_NE(with(1, "\"choice_logprobs\":\"", "\"choice_logprobs\":\"!").find("'choice_logprobs' is no base64"),
+  EXPECT_NE(with(1, "\"choice_logprobs\":\"", "\"choice_logprobs\":\"!")
+                .find("'choice_logprobs' is no base64"),
             std::string::npos);
   EXPECT_NE(with(1, "\"prompt_sha256\":\"", "\"prompt_sha256\":\"0").find("the line was changed"),
             std::string::npos);
@@ -297,8 +299,7 @@ TEST_F(EvaluateTest, ResultsThatLieAreRefused) {
   EXPECT_NE(with(1, "\"right\":", "\"right\":5,\"x\":").find("'right' is 5"), std::string::npos);
   EXPECT_NE(with(1, "\"task\":\"words\"", "\"task\":\"none\"").find("'task' is 'none'"),
             std::string::npos);
-  EXPECT_NE(refusal(text + lines[1] + "\n").find("already; expected each once"),
-            std::string::npos);
+  EXPECT_NE(refusal(text + lines[1] + "\n").find("already; expected each once"), std::string::npos);
   // Each of its beginnings is a part of a run, or refused; none ends the process.
   for (size_t size = 0; size < text.size(); size += 997) {
     write("part.eval", text.substr(0, size));

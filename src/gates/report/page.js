@@ -53,13 +53,15 @@ function showParted(candidate) {
   const place = $('parted');
   place.replaceChildren();
   const partings = candidate.partings.filter(p => p.kind !== 'nowhere');
+  if (candidate.first) place.append(make('p', 'In the mean of all items, the first place that stands out: ' + candidate.first + '.', 'first'));
   if (candidate.comparison.flips.length === 0 && partings.length === 0) {
+    if (candidate.first) return;
     const same = candidate.comparison.equal_digests === candidate.comparison.items;
     place.append(make('p', same ? 'Nowhere: every answer is the same to the last bit.' : 'No item is answered rightly by one alone.'));
     return;
   }
   if (partings.length === 0) {
-    place.append(make('p', 'Evaluations with --audit on both sides tell the layer and the expert here; the tokens where answers part stand at the flips below.', 'soft'));
+    if (!candidate.first) place.append(make('p', 'Evaluations with --audit on both sides tell the layer and the expert here; the tokens where answers part stand at the flips below.', 'soft'));
     return;
   }
   const places = new Map();

@@ -42,6 +42,7 @@ Json candidate_json(const ReportedCandidate& candidate) {
           {"comparison", Json::parse(comparison_json(*candidate.comparison))},
           {"verdict", candidate.verdict == nullptr ? Json(nullptr)
                                                    : Json::parse(verdict_json(*candidate.verdict))},
+          {"first", candidate.first ? Json(deviation_text(*candidate.first)) : Json(nullptr)},
           {"partings", std::move(partings)},
           {"has_noise", candidate.has_noise}};
 }
@@ -61,14 +62,14 @@ std::string script_text(const Json& json) {
 
 }  // namespace
 
-std::string report_page(const Evaluation& baseline,
-                        std::span<const ReportedCandidate> candidates) {
+std::string report_page(const Evaluation& baseline, std::span<const ReportedCandidate> candidates) {
   if (candidates.empty()) {
     throw Error(ErrorKind::kInvalidArgument, "a report has no candidate; expected one at least");
   }
-  Json json = {{"suite", {{"name", baseline.suite},
-                          {"version", baseline.suite_version},
-                          {"sha256", baseline.suite_digest}}},
+  Json json = {{"suite",
+                {{"name", baseline.suite},
+                 {"version", baseline.suite_version},
+                 {"sha256", baseline.suite_digest}}},
                {"baseline", evaluation_json(baseline)},
                {"candidates", Json::array()}};
   for (const ReportedCandidate& one : candidates) {
