@@ -159,7 +159,8 @@ enum class GateKind : uint8_t {
 struct GateRule {
   std::string name = {};              ///< within its gate
   std::string metric = {};            ///< what is measured (gate_metrics())
-  std::string scope = "all";          ///< a task, a domain or "all"
+  std::string scope = "all";          ///< "all", a domain, a task, or names' beginning and "*"
+  std::string except = {};            ///< what of it is left out, likewise; empty: nothing
   GateKind kind = GateKind::kWithin;  ///< how it decides
   double bound = 0;                   ///< in the metric's unit
   double confidence = 0.95;           ///< of each bound of the interval

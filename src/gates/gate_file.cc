@@ -24,7 +24,7 @@ constexpr std::array<std::pair<const char*, GateKind>, 3> kGateKinds = {
      {"not_worse", GateKind::kNotWorse},
      {"exact", GateKind::kExact}}};
 constexpr std::array kRuleFields = {"name",       "metric",   "scope",      "kind", "bound",
-                                    "confidence", "optional", "stands_for", "next"};
+                                    "confidence", "optional", "stands_for", "next", "except"};
 
 template <typename Names>
 std::string list_names(const Names& names) {
@@ -131,6 +131,7 @@ GateRule read_rule(const GateTable& table, double gate_confidence) {
   fields.insert(fields.end(), metric->facts.options.begin(), metric->facts.options.end());
   table.only(fields, list_names(fields));
   rule.scope = table.text("scope", "all");
+  rule.except = table.text("except", "");
   rule.kind = read_kind(table, metric->facts);
   rule.bound = read_bound(table, metric->facts, rule.kind);
   rule.confidence = table.confidence(gate_confidence);

@@ -21,21 +21,32 @@ bool is_in_scope(const SuiteTask& task, const std::string& scope) {
   return scope == "all" || task.name == scope || task.domain == scope;
 }
 
-/// The tasks that a rule looks at. Throws kBadFile where its scope cannot be meant.
-MetricInput input_of(const GateFile& gate, const GateRule& rule, const Pairing& pairing,
-                     double confidence) {
-  MetricInput input{{}, rule, confidence};
+/// Throws kBadFile where nothing that a suite could have is meant.
+void require_scope(const GateFile& gate, const GateRule& rule, const char* field,
+                   const std::string& scope, const Pairing& pairing) {
+  const bool may_be_absent = scope.ends_with('*') || scope == "all" ||
+                             std::ranges::find(kDomains, scope) != kDomains.end();
+  if (may_be_absent) return;
   std::string names;
   for (const gates::PairedTask& task : pairing.tasks) {
+    if (is_in_scope(*task.told, scope)) return;
     names += (names.empty() ? "" : ", ") + task.told->name;
-    if (is_in_scope(*task.told, rule.scope)) input.tasks.push_back(&task);
   }
-  if (input.tasks.empty() && !rule.scope.ends_with('*') && rule.scope != "all" &&
-      std::ranges::find(kDomains, rule.scope) == kDomains.end()) {
-    throw Error(ErrorKind::kBadFile, gate.path + ": [[rule]] " + quote_text(rule.name) +
-                                         ": 'scope' is " + quote_text(rule.scope) +
-                                         "; expected all, a domain or a task of the suite (" +
-                                         names + ")");
+  throw Error(ErrorKind::kBadFile, gate.path + ": [[rule]] " + quote_text(rule.name) + ": '" +
+                                       field + "' is " + quote_text(scope) +
+                                       "; expected all, a domain or a task of the suite (" + names +
+                                       ")");
+}
+
+/// The tasks that a rule looks at.
+MetricInput input_of(const GateFile& gate, const GateRule& rule, const Pairing& pairing,
+                     double confidence) {
+  require_scope(gate, rule, "scope", rule.scope, pairing);
+  if (!rule.except.empty()) require_scope(gate, rule, "except", rule.except, pairing);
+  MetricInput input{{}, rule, confidence};
+  for (const gates::PairedTask& task : pairing.tasks) {
+    const bool is_left_out = !rule.except.empty() && is_in_scope(*task.told, rule.except);
+    if (is_in_scope(*task.told, rule.scope) && !is_left_out) input.tasks.push_back(&task);
   }
   return input;
 }
@@ -83,7 +94,11 @@ GateOutcome outcome_of(const RuleVerdict& verdict, double level) {
   switch (rule.kind) {
     case GateKind::kExact:
       return verdict.found <= rule.bound ? GateOutcome::kPasses : GateOutcome::kRefused;
-    case GateKind::kNotWorse: return is_worse ? GateOutcome::kRefused : GateOutcome::kPasses;
+    case GateKind::kNotWorse:
+      if (is_worse) return GateOutcome::kRefused;
+      // Where there is no test, more than the bound is neither shown nor ruled out.
+      return std::isnan(verdict.p_value) && verdict.found > rule.bound ? GateOutcome::kInconclusive
+                                                                       : GateOutcome::kPasses;
     case GateKind::kWithin: break;
   }
   if (verdict.interval.upper <= rule.bound) return GateOutcome::kPasses;

@@ -57,6 +57,7 @@ Json json_of_rule(const RuleVerdict& verdict) {
           {"metric", rule.metric},
           {"unit", verdict.unit},
           {"scope", rule.scope},
+          {"except", rule.except},
           {"kind", kind_text(rule.kind)},
           {"options", rule.options},
           {"optional", rule.is_optional},
@@ -96,6 +97,9 @@ std::string RuleVerdict::text() const {
   line += ") in " + std::to_string(num_items) + " " + things;
   line += breaking_text(*this) + noise_text(*this);
   if (!decided_by.empty()) return line + "; decided by '" + decided_by + "'";
+  if (outcome == GateOutcome::kInconclusive && std::isnan(interval.upper)) {
+    line += "; one group alone gives no interval";
+  }
   if (outcome == GateOutcome::kInconclusive && items_needed) {
     line += "; " + std::to_string(*items_needed) + " " + things + " would decide";
   }

@@ -138,6 +138,32 @@ TEST(GateFiles, AreRefusedWhereTheyAreNone) {
             "g.toml: [[rule]] 1 is no table; expected [[rule]]");
 }
 
+TEST(GateFiles, FromOutsideAreNotTrusted) {
+  const std::string deep = message_of(kHead + "x = " + std::string(5000, '[') + "\n");
+  EXPECT_TRUE(deep.starts_with("g.toml: line 3: ")) << deep;
+  EXPECT_TRUE(deep.ends_with("; expected TOML 1.0")) << deep;
+  const std::string no_text = message_of("[gate]\nname = \"\xff\"\n");
+  EXPECT_TRUE(no_text.starts_with("g.toml: line 2: ")) << no_text;
+  EXPECT_TRUE(message_of(kHead + "name = \"h\"\n").starts_with("g.toml: line 3: "));
+  const std::string path = ::testing::TempDir() + "large_gate.toml";
+  std::ofstream(path) << std::string((size_t{1} << 20) + 1, '#');
+  for (const std::string& file : {path, ::testing::TempDir()}) {
+    try {
+      GateFile::open(file);
+      ADD_FAILURE() << file << ": nothing thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadFile) << error.what();
+    }
+  }
+  std::filesystem::remove(path);
+  std::string many = kHead;
+  for (int i = 0; i < 1001; ++i) {
+    many += "[[rule]]\nname = \"" + std::to_string(i) + "\"\nmetric = \"flips\"\n";
+  }
+  EXPECT_EQ(message_of(many),
+            "g.toml: 'rule' is not a list of tables; expected 1 to 1000 times [[rule]]");
+}
+
 TEST(GateFiles, AreRefusedForARule) {
   EXPECT_EQ(rule_message("metric = \"flips\"\n"),
             "g.toml: [[rule]] 1: 'name' is missing; expected a text");
@@ -162,7 +188,7 @@ TEST(GateFiles, AreRefusedForARule) {
   EXPECT_EQ(
       rule_message(drop + "bound = 0.1\nmargin = 1\n"),
       "g.toml: [[rule]] 'x': there is no field 'margin'; expected one of name, metric, scope, "
-      "kind, bound, confidence, optional, stands_for, next");
+      "kind, bound, confidence, optional, stands_for, next, except");
   EXPECT_EQ(rule_message(drop + "bound = 0.1\nkind = \"maybe\"\n"),
             "g.toml: [[rule]] 'x': 'kind' is 'maybe'; expected within, not_worse or exact");
   EXPECT_EQ(rule_message(drop + "bound = 0.1\noptional = 1\n"),

@@ -103,6 +103,9 @@ TEST(SuccessRule, LooksAtItsScopeAlone) {
   const RuleVerdict logic = judge("success_drop", "bound = 0.5\nscope = \"logic\"", base, cand);
   EXPECT_EQ(logic.outcome, GateOutcome::kPasses);
   EXPECT_EQ(logic.num_items, 80);
+  const RuleVerdict others = judge("success_drop", "bound = 0.5\nexcept = \"schema\"", base, cand);
+  EXPECT_EQ(others.found, 0);
+  EXPECT_EQ(others.num_items, 120);
   const RuleVerdict none = judge("success_drop", "bound = 0.5\nscope = \"x*\"", base, cand);
   EXPECT_EQ(none.outcome, GateOutcome::kNotMeasured);
   EXPECT_EQ(none.text(), "not measured: success_drop: the suite has no task in scope 'x*'");
@@ -255,6 +258,19 @@ TEST(TextRules, DecideByTheirBounds) {
   EXPECT_EQ(judge("top_disagreement", "bound = 0.08", base, cand).outcome, GateOutcome::kRefused);
   EXPECT_EQ(judge("text_drop", "bound = 0.2", base, cand).outcome, GateOutcome::kPasses);
   EXPECT_EQ(judge("text_drop", "bound = 0.1", base, cand).outcome, GateOutcome::kRefused);
+}
+
+TEST(TextRules, SayThatOneTextTellsNoSpread) {
+  const MadeSuite made = {.texts = 1};
+  const Evaluation base = make_evaluation(made, "base.eval");
+  const RuleVerdict found = judge("kl_mean", "bound = 1", base, with_divergence(made, 10));
+  EXPECT_EQ(found.outcome, GateOutcome::kInconclusive);
+  EXPECT_NE(found.text().find("; one group alone gives no interval"), std::string::npos);
+  EXPECT_EQ(judge("kl_mean", "bound = 1\nkind = \"not_worse\"", base, base).outcome,
+            GateOutcome::kPasses);
+  EXPECT_EQ(judge("kl_mean", "bound = 1e-6\nkind = \"not_worse\"", base, with_divergence(made, 10))
+                .outcome,
+            GateOutcome::kInconclusive);
 }
 
 TEST(ScoreRules, DecideByTheirBounds) {
