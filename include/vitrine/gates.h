@@ -165,6 +165,7 @@ struct GateRule {
   double bound = 0;                   ///< in the metric's unit
   double confidence = 0.95;           ///< of each bound of the interval
   bool is_optional = false;           ///< what was not measured leaves the verdict as it is
+  bool is_beyond_noise = false;       ///< refused only for more than noise alone does
   std::string stands_for = {};  ///< a rule that it decides where it passes; it refuses nothing
   std::string next = {};        ///< the next move where it fails
   std::map<std::string, double> options = {};  ///< the metric's own
@@ -230,6 +231,7 @@ struct VITRINE_API RuleVerdict {
   size_t num_items = 0;                      ///< that were measured
   std::optional<int64_t> items_needed = {};  ///< so many would decide, at 80 % power
   std::vector<double> noise = {};            ///< found for each evaluation of a perturbed baseline
+  bool is_within_noise = false;              ///< it would be refused, but noise alone does as much
   std::vector<std::string> items = {};       ///< TASK/ID of what breaks it, the first ones
   size_t num_breaking = 0;                   ///< how many there are
   /// Returns it as one line.
@@ -254,7 +256,8 @@ struct VITRINE_API Verdict {
 
 /// Holds a candidate to a gate. Refusals hold 1 - GateFile::confidence together (Holm); a gate
 /// passes only where all of its rules do, which takes no correction. `noise`: evaluations of the
-/// baseline's model perturbed at the size of an ulp, which tell what noise alone does. The same
+/// baseline's model perturbed at the size of an ulp, which tell what noise alone does: a rule with
+/// is_beyond_noise is inconclusive where one of them does as much. The same
 /// arguments give the same verdict to the bit. Throws as compare_evaluations() does,
 /// kInvalidArgument for evaluations that are not complete, and kBadFile for a scope that the suite
 /// does not have.

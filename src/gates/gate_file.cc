@@ -23,8 +23,9 @@ constexpr std::array<std::pair<const char*, GateKind>, 3> kGateKinds = {
     {{"within", GateKind::kWithin},
      {"not_worse", GateKind::kNotWorse},
      {"exact", GateKind::kExact}}};
-constexpr std::array kRuleFields = {"name",       "metric",   "scope",      "kind", "bound",
-                                    "confidence", "optional", "stands_for", "next", "except"};
+constexpr std::array kRuleFields = {"name",  "metric",     "scope",       "kind",
+                                    "bound", "confidence", "optional",    "stands_for",
+                                    "next",  "except",     "beyond_noise"};
 
 template <typename Names>
 std::string list_names(const Names& names) {
@@ -136,6 +137,7 @@ GateRule read_rule(const GateTable& table, double gate_confidence) {
   rule.bound = read_bound(table, metric->facts, rule.kind);
   rule.confidence = table.confidence(gate_confidence);
   rule.is_optional = table.flag("optional");
+  rule.is_beyond_noise = table.flag("beyond_noise");
   rule.stands_for = table.text("stands_for", "");
   rule.next = table.text("next", "");
   if (!rule.next.empty() && std::ranges::find(kNextMoves, rule.next) == kNextMoves.end()) {

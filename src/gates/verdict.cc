@@ -160,6 +160,26 @@ Pairing pair_whole(const Evaluation& baseline, const Evaluation& candidate) {
   return pairing;
 }
 
+void measure_noise(const GateFile& gate, const Evaluation& baseline,
+                   std::span<const Evaluation> noise, Verdict& verdict) {
+  for (const Evaluation& perturbed : noise) {
+    const Pairing pairing = pair_whole(baseline, perturbed);
+    verdict.noise_sha256.push_back(perturbed.sha256);
+    for (RuleVerdict& rule : verdict.rules) {
+      const gates::Measured measured = measure_rule(gate, rule.rule, pairing);
+      rule.noise.push_back(measured.why.empty() ? measured.found : gates::kNone);
+    }
+  }
+}
+
+/// What noise does, too, is no reason to refuse, and none to pass.
+void yield_to_noise(RuleVerdict& verdict) {
+  if (!verdict.rule.is_beyond_noise || verdict.outcome != GateOutcome::kRefused) return;
+  verdict.is_within_noise =
+      std::ranges::any_of(verdict.noise, [&](double found) { return found >= verdict.found; });
+  if (verdict.is_within_noise) verdict.outcome = GateOutcome::kInconclusive;
+}
+
 }  // namespace
 
 Verdict run_gate(const GateFile& gate, const Evaluation& baseline, const Evaluation& candidate,
@@ -176,22 +196,16 @@ Verdict run_gate(const GateFile& gate, const Evaluation& baseline, const Evaluat
     verdict.rules.push_back(verdict_of(gate, rule, pairing));
     p_values.push_back(verdict.rules.back().p_value);
   }
+  measure_noise(gate, baseline, noise, verdict);
   const std::vector<double> p_holm = holm_p_values(p_values);
   for (size_t i = 0; i < p_holm.size(); ++i) {
     RuleVerdict& rule = verdict.rules[i];
     rule.p_holm = p_holm[i];
     rule.outcome = outcome_of(rule, 1 - gate.confidence);
+    yield_to_noise(rule);
   }
   decide_by_stand_ins(verdict.rules);
   verdict.outcome = outcome_of_all(verdict.rules);
-  for (const Evaluation& perturbed : noise) {
-    const Pairing alone = pair_whole(baseline, perturbed);
-    verdict.noise_sha256.push_back(perturbed.sha256);
-    for (RuleVerdict& rule : verdict.rules) {
-      const gates::Measured measured = measure_rule(gate, rule.rule, alone);
-      rule.noise.push_back(measured.why.empty() ? measured.found : gates::kNone);
-    }
-  }
   return verdict;
 }
 

@@ -61,6 +61,7 @@ Json json_of_rule(const RuleVerdict& verdict) {
           {"kind", kind_text(rule.kind)},
           {"options", rule.options},
           {"optional", rule.is_optional},
+          {"beyond_noise", rule.is_beyond_noise},
           {"stands_for", rule.stands_for},
           {"outcome", gate_outcome_name(verdict.outcome)},
           {"why", verdict.why},
@@ -75,6 +76,7 @@ Json json_of_rule(const RuleVerdict& verdict) {
           {"items", verdict.num_items},
           {"items_needed", verdict.items_needed ? Json(*verdict.items_needed) : Json(nullptr)},
           {"noise", verdict.noise},
+          {"within_noise", verdict.is_within_noise},
           {"breaking", verdict.items},
           {"num_breaking", verdict.num_breaking},
           {"next", rule.next},
@@ -97,6 +99,7 @@ std::string RuleVerdict::text() const {
   line += ") in " + std::to_string(num_items) + " " + things;
   line += breaking_text(*this) + noise_text(*this);
   if (!decided_by.empty()) return line + "; decided by '" + decided_by + "'";
+  if (is_within_noise) return line + "; noise alone does as much";
   if (outcome == GateOutcome::kInconclusive && std::isnan(interval.upper)) {
     line += "; one group alone gives no interval";
   }

@@ -377,6 +377,26 @@ TEST(Gates, PrintWhatNoiseAloneDoes) {
       << verdict.rules[0].text();
 }
 
+TEST(Gates, DoNotRefuseWhatNoiseDoes) {
+  const Evaluation base = make_evaluation(kLarge, "base.eval");
+  const Evaluation cand = with_spoilt(kLarge, "sums", 30);
+  const std::vector<Evaluation> less = {with_spoilt(kLarge, "sums", 29, 100), base};
+  const std::vector<Evaluation> more = {base, with_spoilt(kLarge, "sums", 30, 100)};
+  const std::string rules = rule_of("success_drop", "bound = 0.01\nbeyond_noise = true") +
+                            rule_of("lost", "beyond_noise = true");
+  EXPECT_EQ(run_gate(gate_of(rules), base, cand).outcome, GateOutcome::kRefused);
+  EXPECT_EQ(run_gate(gate_of(rules), base, cand, less).outcome, GateOutcome::kRefused);
+  const Verdict held = run_gate(gate_of(rules), base, cand, more);
+  EXPECT_EQ(held.outcome, GateOutcome::kInconclusive);
+  for (const RuleVerdict& rule : held.rules) {
+    EXPECT_EQ(rule.outcome, GateOutcome::kInconclusive);
+    EXPECT_TRUE(rule.is_within_noise);
+    EXPECT_TRUE(rule.text().ends_with("; noise alone does as much")) << rule.text();
+  }
+  // A rule that does not ask for it stays as it is.
+  EXPECT_EQ(run_gate(gate_of(rule_of("lost")), base, cand, more).outcome, GateOutcome::kRefused);
+}
+
 TEST(Gates, RefuseWhatIsNotWhole) {
   const Evaluation base = make_evaluation(kSmall, "base.eval");
   const auto message = [&](const Evaluation& cand) {
