@@ -275,7 +275,7 @@ void enter_sandbox(const SandboxPlan& plan) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
   if (!give_up_root()) fail_in_child(plan, Step::kUser);
-  const bool has_namespaces = take_namespaces();
+  const bool has_namespaces = plan.limits.has_namespaces && take_namespaces();
   const bool has_mounts = has_namespaces && close_files(plan.folder.c_str());
   if (chdir(plan.folder.c_str()) != 0) fail_in_child(plan, Step::kIsolation);
   if (!set_limits(plan.limits)) fail_in_child(plan, Step::kLimits);

@@ -10,9 +10,10 @@ namespace vitrine::evaluation {
 
 /// What a program may use up.
 struct ProgramLimits {
-  int seconds = 5;         // of processor time; twice as many pass before it is ended
-  int64_t memory = 512;    // address space, MiB
-  int64_t file_size = 16;  // of each file, and of its folder's file system, MiB
+  int seconds = 5;             // of processor time; twice as many pass before it is ended
+  int64_t memory = 512;        // address space, MiB
+  int64_t file_size = 16;      // of each file, and of its folder's file system, MiB
+  bool has_namespaces = true;  // false: as where the system gives none, for tests
 };
 
 /// Everything a child needs, made before the fork: behind it nothing may be allocated.

@@ -90,6 +90,29 @@ TEST(Program, ChangesNoFilesButItsOwn) {
             "OSEr");
 }
 
+TEST(Program, ChangesNoFilesWithoutNamespacesEither) {
+  ProgramLimits limits = short_limits();
+  limits.has_namespaces = false;
+  const auto ending_without = [&](const std::string& program) {
+    return run_program(program, limits).ending;
+  };
+  EXPECT_EQ(ending_without("import json\nassert json.loads('[1]') == [1]"), "passed");
+  const std::string here = std::filesystem::temp_directory_path() / "vitrine-program-test";
+  std::filesystem::remove(here);
+  for (const char* mode : {"w", "a", "x", "r+"}) {
+    EXPECT_EQ(ending_without("open('" + here + "', '" + mode + "')"), "PermissionError") << mode;
+  }
+  EXPECT_EQ(ending_without("open('own', 'w')"), "PermissionError");
+  EXPECT_EQ(ending_without("import os\nos.mkdir('" + here + "')"), "PermissionError");
+  EXPECT_EQ(ending_without("import os\nos.remove(__import__('sys').argv[1])"), "PermissionError");
+  EXPECT_EQ(ending_without("import os\nos.rename(__import__('sys').argv[1], '" + here + "')"),
+            "PermissionError");
+  EXPECT_EQ(ending_without("import os\nos.symlink('/', '" + here + "')"), "PermissionError");
+  EXPECT_FALSE(std::filesystem::exists(here));
+  EXPECT_EQ(ending_without("import socket\nsocket.socket()"), "PermissionError");
+  EXPECT_EQ(ending_without("import os\nos.fork()"), "PermissionError");
+}
+
 TEST(Program, LeavesNothingBehind) {
   const auto count = [] {
     size_t found = 0;

@@ -77,8 +77,10 @@ bool is_equal_argument(const Json& value, const Json& right) {
 bool is_of_type(const Json& value, const Json& parameter, const Json& rights) {
   const Json* type = find_field(parameter, "type");
   const Json* items = find_field(parameter, "items");
-  const bool fits =
-      type == nullptr || !type->is_string() || has_json_type(value, type->get<std::string>());
+  // A function that takes an integer may well fail on 2.0, which JSON Schema calls one.
+  const bool is_broken = type != nullptr && *type == "integer" && value.is_number_float();
+  const bool fits = !is_broken && (type == nullptr || !type->is_string() ||
+                                   has_json_type(value, type->get<std::string>()));
   const bool has_fitting_items = !value.is_array() || items == nullptr || !items->is_object() ||
                                  std::ranges::all_of(value, [&](const Json& entry) {
                                    return is_of_type(entry, *items, Json::array());
@@ -86,7 +88,8 @@ bool is_of_type(const Json& value, const Json& parameter, const Json& rights) {
   if (fits && has_fitting_items) return true;
   // A variable's name in a value's place is right where the possible answers have such a text.
   return std::ranges::any_of(rights, [&](const Json& right) {
-    return right != "" && right.type() == value.type() && !right.is_array();
+    if (right.is_array()) return value.is_array() && is_equal_argument(value, right);
+    return right != "" && right.type() == value.type();
   });
 }
 
@@ -131,8 +134,10 @@ CallShares call_shares(const CalledTool& call, const Json& right, const Json& pa
   const Json& rights = right.begin().value();
   shares.is_name_right = call.name == name;
   if (!shares.is_name_right) return shares;
+  const Json required = parameters.value("required", Json::array());
   for (const auto& [argument, allowed] : rights.items()) {
-    const bool may_miss = std::ranges::find(allowed, Json("")) != allowed.end();
+    const bool may_miss = std::ranges::find(allowed, Json("")) != allowed.end() &&
+                          std::ranges::find(required, Json(argument)) == required.end();
     if (call.arguments.contains(argument)) {
       shares.values.add(is_right_argument(call.arguments[argument], allowed));
     } else if (!may_miss) {

@@ -90,7 +90,7 @@ bool are_equal_values(const Json& found, const Json& right) {
   }
   if (found.is_number() && right.is_number()) {
     const double value = right.get<double>();
-    return std::abs(found.get<double>() - value) <= std::abs(value) * 1e-9;
+    return std::abs(found.get<double>() - value) <= std::abs(value) * 1e-12;
   }
   if (found.is_array() && right.is_array()) {
     return std::ranges::equal(found, right, are_equal_values);
