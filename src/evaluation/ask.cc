@@ -94,6 +94,8 @@ void hold(const Task& task, const Item& item, ServeRequest& request) {
     request.constraint.kind = ServeConstraint::Kind::kJsonSchema;
     request.constraint.text = item.data["schema"].dump();
   } else if (constrain == "tools") {
+    request.tool_choice.kind = ToolChoice::Kind::kAuto;  // to call nothing may be right
+  } else if (constrain == "calls") {
     request.tool_choice.kind = ToolChoice::Kind::kRequired;
   }
 }

@@ -35,9 +35,10 @@ struct Task {
   SuiteTask told;
   /// Fields of the suite's `[[task]]`, all of these with their defaults: system ("": none), form
   /// ("conversation", or "text": the prompt as it stands), max_new_tokens, stop [texts],
-  /// temperature, seed, window (tokens), constrain ("schema", "tools" or "none") and normalise (of
-  /// kChoice: log-probabilities are divided by "tokens", by "bytes", or "none"); and those of the
-  /// scorer and the maker.
+  /// temperature, seed, window (tokens), constrain ("schema"; "tools": calls, if there are any,
+  /// are of these; "calls": there is one at least; "none") and normalise (of kChoice:
+  /// log-probabilities are divided by "tokens", by "bytes", or "none"); and those of the scorer and
+  /// the maker.
   Json options;
   std::vector<Item> items;
 };

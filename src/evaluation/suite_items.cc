@@ -168,8 +168,9 @@ void check_asked(const Item& item, const std::string& where) {
 void check_constraint(const Task& task, const Item& item, const std::string& where) {
   const std::string constrain = text_field(task.options, where, "constrain", "none");
   if (constrain == "none") return;
-  if (find_field(item.data, constrain) == nullptr) {
-    throw_field(where, field_problem(constrain, nullptr,
+  const std::string wanted = constrain == "schema" ? "schema" : "tools";
+  if (find_field(item.data, wanted) == nullptr) {
+    throw_field(where, field_problem(wanted, nullptr,
                                      "it, for the task has constrain = \"" + constrain + "\""));
   }
 }

@@ -117,7 +117,7 @@ void read_asking(const Json& table, const SuiteData& suite, TaskPlan& plan) {
       whole_field(table, where, "seed", 0, INT64_MAX, static_cast<int64_t>(suite.seed));
   options["window"] = whole_field(table, where, "window", 2, 1 << 20, 512);
   options["constrain"] =
-      choice_field(table, where, "constrain", {"schema", "tools", "none"}, "none");
+      choice_field(table, where, "constrain", {"schema", "tools", "calls", "none"}, "none");
   options["normalise"] =
       choice_field(table, where, "normalise", {"tokens", "bytes", "none"}, "none");
   options["stop"] = texts_field(table, where, "stop");

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scorers of JSON, XML and calls of tools: valid structure is not correct meaning.
+#include <algorithm>
+#include <fstream>
+
 #include "scoring.h"
 
 namespace vitrine::evaluation {
@@ -182,6 +185,28 @@ TEST(ToolCallScorer, TakesDictionariesAsBfclDoes) {
       scoring.score(calling({{"", "f", R"({"o": {"a": 1, "b": "Z"}, "x": 2.0})"}})).is_right);
   EXPECT_FALSE(scoring.score(calling({{"", "f", R"({"o": {"b": "z"}})"}})).is_right);
   EXPECT_FALSE(scoring.score(calling({{"", "f", R"({"o": {"a": 1, "c": 1}})"}})).is_right);
+}
+
+TEST(ToolCallScorer, AgreesWithBfclsChecker) {
+  SuiteOptions options;
+  options.items = -1;
+  options.tasks = {"tools"};
+  const Suite suite = Suite::open("core", options);
+  const std::vector<Item>& items = suite.data().tasks[0].items;
+  std::ifstream lines("tests/evaluation/bfcl_calls.jsonl");  // by make_bfcl_calls.py
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const Json known = Json::parse(line);
+    const auto item = std::ranges::find(items, known["id"].get<std::string>(), &Item::id);
+    ASSERT_NE(item, items.end());
+    EvaluationTarget::Answer answer;
+    for (const Json& call : known["calls"]) {
+      answer.parts.tool_calls.push_back({"", call.begin().key(), call.begin().value().dump()});
+    }
+    const Score score = find_scorer("tool_call")->score({*item, Json::object(), answer, false});
+    EXPECT_EQ(score.is_right, known["right"].get<bool>()) << line;
+  }
+  EXPECT_EQ(count, 136U);
 }
 
 TEST(ToolCallScorer, ChecksItsItems) {

@@ -209,8 +209,9 @@ TEST(SuiteOpen, NamesWhatIsWrongWithTheTable) {
   EXPECT_EQ(with("max_new_tokens = 0\n"),
             "suite.toml: [[task]] 'sums': 'max_new_tokens' is 0; expected a whole number from 1 to "
             "65536");
-  EXPECT_EQ(with("constrain = 'words'\n"),
-            "suite.toml: [[task]] 'sums': 'constrain' is 'words'; expected schema, tools or none");
+  EXPECT_EQ(
+      with("constrain = 'words'\n"),
+      "suite.toml: [[task]] 'sums': 'constrain' is 'words'; expected schema, tools, calls or none");
   EXPECT_EQ(with("stop = ['a', 5]\n"),
             "suite.toml: [[task]] 'sums': 'stop[1]' is 5; expected a text");
   EXPECT_EQ(with("maker = 'vt'\n"),

@@ -104,8 +104,8 @@ std::vector<Item> make_arithmetic(const Json& options, uint64_t seed, int64_t co
       return choices_of(random, sum, form.num_choices, std::move(data));
     }
     data["prompt"] = "Calculate " + sum.text +
-                     ". Write each step as a line \"a + b = c\", then write \"Answer: \" and the "
-                     "result.";
+                     ". Write each calculation on a line of its own, such as \"3 * 4 = 12\". End "
+                     "with a line \"Answer: \" and the result.";
     data["answer"] = sum.value;
     data["steps"] = sum.steps;
     return data;

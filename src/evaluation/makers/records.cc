@@ -72,19 +72,20 @@ Json make_json_record(Random& random) {
 Json make_xml_record(Random& random) {
   const Record record = make_record(random);
   const Json& fields = record.fields;
-  return {{"prompt",
-           record.told +
-               "\n\nWrite this customer as XML: an element <customer> with the attribute \"plan\" "
-               "and the elements <name>, <age> and <city>, and for each thing bought an element "
-               "<item> with the thing as a single word. Answer with the XML alone."},
-          {"answer",
-           {{"customer", ""},
-            {"customer@plan", fields["plan"]},
-            {"customer/name", fields["name"]},
-            {"customer/age", std::to_string(fields["age"].get<int64_t>())},
-            {"customer/city", fields["city"]},
-            {"customer/item", fields["items"][0]},
-            {"customer/item[2]", fields["items"][1]}}}};
+  return {
+      {"prompt",
+       record.told +
+           "\n\nWrite this customer as XML: an element <customer> with the attribute \"plan\" "
+           "and the elements <name>, <age> and <city>, and for each thing bought an element "
+           "such as <item>pen</item>, with the thing as a single word. Answer with the XML alone."},
+      {"answer",
+       {{"customer", ""},
+        {"customer@plan", fields["plan"]},
+        {"customer/name", fields["name"]},
+        {"customer/age", std::to_string(fields["age"].get<int64_t>())},
+        {"customer/city", fields["city"]},
+        {"customer/item", fields["items"][0]},
+        {"customer/item[2]", fields["items"][1]}}}};
 }
 
 std::vector<Item> make_records(const Json& options, uint64_t seed, int64_t count) {

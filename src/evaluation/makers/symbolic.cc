@@ -112,8 +112,11 @@ std::vector<Item> make_symbolic(const Json& options, uint64_t seed, int64_t coun
                     : operation == "reverse"    ? make_reversed
                     : operation == "order"      ? make_ordering
                                                 : make_sets;
-  return make_by_number(seed, count, "symbolic/" + operation,
-                        [&](Random& random, int64_t) { return make(random, size); });
+  return make_by_number(seed, count, "symbolic/" + operation, [&](Random& random, int64_t) {
+    Json data = make(random, size);
+    data["reference"] = data["answer"];
+    return data;
+  });
 }
 
 VITRINE_REGISTER_MAKER({.name = "symbolic",

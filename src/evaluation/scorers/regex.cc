@@ -86,7 +86,8 @@ std::string check_regex(const Item& item, const Json& options) {
 }
 
 std::string expected_regex(const Item& item) {
-  return text_field(item.data, "", "answer", "a text that matches");
+  const std::string pattern = text_field(item.data, "", "pattern", "the task's pattern");
+  return text_field(item.data, "", "answer", "a text that matches " + pattern);
 }
 
 VITRINE_REGISTER_SCORER({.name = "regex",
