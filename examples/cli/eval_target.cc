@@ -102,8 +102,28 @@ void EvalTargetOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"ngram", "suffix", "auto"}));
   command.add_option("--chat-template", chat_template,
                      "file with a chat template, or the name of a built-in one");
-  command.add_option("--api-key", api_key, "key for a server at http://HOST:PORT/v1");
-  command.add_option("--api-model", api_model, "what that server calls the model");
+  {
+    const OptionSection section(command, "Server elsewhere");
+    command.add_option("--api-key", api_key, "key for a server at http://HOST:PORT/v1");
+    command.add_option("--api-model", api_model,
+                       "what that server calls the model (default: the first of its list)");
+    command
+        .add_option("--api-form", api_form,
+                    "how it is asked: chat, text or auto (chat, where it takes conversations)")
+        ->check(CLI::IsMember({"auto", "chat", "text"}))
+        ->capture_default_str();
+    command
+        .add_option("--api-timeout", api_timeout,
+                    "seconds without a piece of an answer that end the run")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
+    command
+        .add_option("--api-retries", api_retries,
+                    "how often it is asked again where it is busy or gone, each time after twice "
+                    "the wait")
+        ->check(CLI::Range(0, 100))
+        ->capture_default_str();
+  }
   add_lora(command, device.lora);
   {
     const OptionSection section(command, "Audit log");

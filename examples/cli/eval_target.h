@@ -15,7 +15,9 @@ namespace cli {
 struct EvalTargetOptions {
   std::string model;  // a path, or http://HOST:PORT/v1
   int parallel = 8, context = 0;
-  std::string drafter, chat_template, audit_folder, seal, api_key, api_model;
+  std::string drafter, chat_template, audit_folder, seal;
+  std::string api_key, api_model, api_form = "auto";  // of a server elsewhere
+  int api_timeout = 600, api_retries = 6;             // likewise
   std::vector<std::string> encrypt_for;
   DeviceOptions device;
 

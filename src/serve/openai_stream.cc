@@ -122,6 +122,9 @@ struct OpenAiStream::Impl {
       chunks.push_back(serve::dump_openai(all));
       return;
     }
+    if (request.has_token_ids && event.kind == ServeEvent::Kind::kPrompt) {
+      choices[index].fields["prompt_token_ids"] = event.prompt;  // of the next chunk
+    }
     if (!request.is_echoed) return;
     const ServeRequest& asked = request.requests[index];
     const std::string prompt =
