@@ -181,7 +181,9 @@ class SuiteRun {
       result.reference_logprob = std::accumulate(logprobs.begin(), logprobs.end(), 0.0);
       result.reference_tokens = std::ssize(logprobs);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kUnsupported) throw;
+      if (error.kind() != ErrorKind::kUnsupported && error.kind() != ErrorKind::kInvalidArgument) {
+        throw;
+      }
     }
     result.total_seconds += seconds_since(begin);
   }
