@@ -145,15 +145,15 @@ struct ApiClient::Handles {
 };
 
 ApiPlace read_api_place(const std::string& url, const std::string& key, int timeout, int retries) {
-  ApiPlace place{url, "", key, timeout, retries};
-  while (place.url.ends_with('/')) place.url.pop_back();
-  const size_t host = place.url.find("://") + 3;
-  const std::string rest = host < place.url.size() ? place.url.substr(host) : "";
+  const size_t scheme = url.find("://");
+  std::string rest = scheme == std::string::npos ? "" : url.substr(scheme + 3);
+  while (rest.ends_with('/')) rest.pop_back();
   if (rest.empty() || rest.front() == '/' || rest.front() == ':' ||
       rest.find_first_of("@?# \t\r\n") != std::string::npos) {
     refuse(fmt::format("'{}' is no address of a server; expected http://HOST:PORT/v1",
                        plain_line(url, 200)));
   }
+  ApiPlace place{url.substr(0, scheme + 3) + rest, "", key, timeout, retries};
   if (rest.find('/') == std::string::npos) place.url += "/v1";
   place.root = place.url.ends_with("/v1") ? place.url.substr(0, place.url.size() - 3) : place.url;
   if (key.find_first_of("\r\n") != std::string::npos) {

@@ -87,6 +87,7 @@ int run(int argc, char** argv) {
   cli::add_compare(app, command);
   cli::add_gate(app, command);
   cli::add_manifest(app, command);
+  cli::add_perplexity(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);
   cli::add_quantize(app, command);

@@ -25,6 +25,8 @@ domain = "logic"
 kind = "answer"
 scorer = "exact"
 items = "words.jsonl"
+licence = "Apache-2.0"
+source = "this test"
 max_new_tokens = 16
 """
 CHOICES = """[[task]]
@@ -33,6 +35,8 @@ domain = "logic"
 kind = "choice"
 form = "text"
 items = "picks.jsonl"
+licence = "Apache-2.0"
+source = "this test"
 chance = 0.5
 """
 WORDS = [{"id": f"w{i}", "prompt": f"Say word{i}", "answer": f"word{i}"} for i in range(5)]
@@ -165,7 +169,7 @@ class RemoteTest(unittest.TestCase):
         began = time.monotonic()
         run = subprocess.run(
             [VITRINE, "eval", url, "--suite", "suite.toml", "--out", "out.eval", "--json",
-             "--api-retries", "2", *map(str, more)], cwd=self.folder, capture_output=True,
+             "--overwrite", "--api-retries", "2", *map(str, more)], cwd=self.folder, capture_output=True,
             text=True, timeout=240, check=False)
         self.seconds = time.monotonic() - began
         return run
