@@ -164,12 +164,12 @@ class RemoteTest(unittest.TestCase):
         self.addCleanup(fake.stop)
         return fake
 
-    def eval(self, url, *more, suite=SUITE):
+    def eval(self, url, *more, suite=SUITE, overwrites=True):
         (self.folder / "suite.toml").write_text(suite)
         began = time.monotonic()
         run = subprocess.run(
             [VITRINE, "eval", url, "--suite", "suite.toml", "--out", "out.eval", "--json",
-             "--overwrite", "--api-retries", "2", *map(str, more)], cwd=self.folder, capture_output=True,
+             "--api-retries", "2", *["--overwrite"] * overwrites, *map(str, more)], cwd=self.folder, capture_output=True,
             text=True, timeout=240, check=False)
         self.seconds = time.monotonic() - began
         return run
@@ -343,9 +343,9 @@ class Gone(RemoteTest):
         self.assert_refused(self.eval(fake.url, "--parallel", 1), fake.url, "3 times")
         fake.stop()
         self.assertEqual(sorted(self.items()), ["w0", "w1", "w2"])
-        self.assert_refused(self.eval(fake.url), fake.url, "expected a server")
+        self.assert_refused(self.eval(fake.url, overwrites=False), fake.url, "expected a server")
         fake = self.serve(Fake, port=fake.port)
-        self.assert_whole(self.eval(fake.url))
+        self.assert_whole(self.eval(fake.url, overwrites=False))
         self.assertEqual(sorted(fake.prompts()), ["word3", "word4"])
 
     def test_silence(self):
