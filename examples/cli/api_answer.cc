@@ -61,6 +61,21 @@ void add_tools(const vitrine::ServeRequest& request, ApiJson& body) {
   if (!request.parallel_calls) body["parallel_tool_calls"] = false;
 }
 
+// What the assistant has said already stands as a message that is gone on with: in vLLM's words,
+// which Vitrine takes too; llama-server goes on with whatever an assistant said last.
+void add_start(const ApiServer& server, const vitrine::ServeRequest& request, ApiJson& body) {
+  if (request.answer_start.empty()) return;
+  if (server.maker != "llamacpp" && !server.tells_ids()) {
+    throw vitrine::Error(vitrine::ErrorKind::kUnsupported,
+                         "an answer's beginning is given, and OpenAI's interface has no word for "
+                         "that; expected llama-server, vLLM or Vitrine");
+  }
+  body["messages"].push_back({{"role", "assistant"}, {"content", request.answer_start}});
+  if (server.maker == "llamacpp") return;
+  body["add_generation_prompt"] = false;
+  body["continue_final_message"] = true;
+}
+
 void add_sampling(const ApiServer& server, const vitrine::ServeRequest& request, ApiJson& body) {
   body["temperature"] = request.sampler.temperature;
   body["seed"] = request.sampler.seed;
@@ -92,6 +107,7 @@ std::string answer_body(const ApiServer& server, const vitrine::ServeRequest& re
   const bool is_chat = !request.messages.empty();
   if (is_chat) {
     body["messages"] = messages_json(request.messages);
+    add_start(server, request, body);
     add_tools(request, body);
   } else {
     body["prompt"] = request.text;

@@ -38,6 +38,7 @@ void add_compare(CLI::App& app, Command& command);
 void add_gate(CLI::App& app, Command& command);
 void add_manifest(CLI::App& app, Command& command);
 void add_perplexity(CLI::App& app, Command& command);
+void add_samples(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);

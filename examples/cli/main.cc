@@ -88,6 +88,7 @@ int run(int argc, char** argv) {
   cli::add_gate(app, command);
   cli::add_manifest(app, command);
   cli::add_perplexity(app, command);
+  cli::add_samples(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);
   cli::add_quantize(app, command);

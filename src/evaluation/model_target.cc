@@ -74,6 +74,7 @@ class ModelTarget final : public EvaluationTarget {
     facts["vocab_size"] = summary.vocab_size;
     facts["max_context"] = server_.model().options().max_context;
     facts["invariant"] = summary.invariant;
+    facts["form"] = takes_messages() ? "chat" : "text";
     if (!options_.drafter.empty()) facts["drafter"] = options_.drafter;
     return facts.dump();
   }

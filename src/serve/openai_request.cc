@@ -191,6 +191,19 @@ void read_tools(const Fields& fields, ServeRequest& request) {
   }
 }
 
+// vLLM's "continue_final_message": the answer goes on behind what the last message says.
+void take_start(const Fields& fields, ServeRequest& request) {
+  bool goes_on = false;
+  fields.read("continue_final_message", goes_on);
+  if (!goes_on) return;
+  const ChatMessage& last = request.messages.back();
+  if (last.role != "assistant" || request.messages.size() < 2) {
+    refuse_field("continue_final_message", true, "a message of the assistant's at the end");
+  }
+  request.answer_start = last.content;
+  request.messages.pop_back();
+}
+
 // ---- How tokens are chosen
 // -----------------------------------------------------------------------
 
@@ -296,6 +309,7 @@ std::vector<ServeRequest> read_prompts(OpenAiRoute route, const Fields& fields, 
     ServeRequest request;
     request.messages = read_messages(*messages);
     read_tools(fields, request);
+    take_start(fields, request);
     if (const json* variables = fields.find("chat_template_kwargs")) {
       if (!variables->is_object()) refuse_field("chat_template_kwargs", *variables, "an object");
       for (const char* taken : {"messages", "tools", "tokenize", "chat_template"}) {
