@@ -69,16 +69,20 @@ std::string pre_authentication_encoding(std::string_view payload_type, std::stri
   return text;
 }
 
+std::string envelope_text(std::string_view payload_type, std::string_view payload,
+                          std::string_view key_id, ByteSpan signature) {
+  nlohmann::ordered_json envelope;
+  envelope["payloadType"] = payload_type;
+  envelope["payload"] = to_base64(bytes_of(payload));
+  envelope["signatures"] = {{{"keyid", key_id}, {"sig", to_base64(signature)}}};
+  return envelope.dump();
+}
+
 std::string seal_envelope(std::string_view payload_type, std::string_view payload,
                           const SealKey& key) {
   const std::string message = pre_authentication_encoding(payload_type, payload);
   const auto signature = key.sign(bytes_of(message));
-  nlohmann::ordered_json envelope;
-  envelope["payloadType"] = payload_type;
-  envelope["payload"] = to_base64(bytes_of(payload));
-  envelope["signatures"] = {
-      {{"keyid", public_key_text(key.public_key())}, {"sig", to_base64(signature)}}};
-  return envelope.dump() + "\n";
+  return envelope_text(payload_type, payload, public_key_text(key.public_key()), signature) + "\n";
 }
 
 bool Envelope::is_signed_by(const PublicKey& key) const {

@@ -16,7 +16,12 @@ namespace vitrine::audit {
 /// taken for the other.
 std::string pre_authentication_encoding(std::string_view payload_type, std::string_view payload);
 
-/// Returns the envelope with one Ed25519 signature, whose `keyid` is the public key in hexadecimal.
+/// Returns the envelope with one signature over pre_authentication_encoding().
+std::string envelope_text(std::string_view payload_type, std::string_view payload,
+                          std::string_view key_id, ByteSpan signature);
+
+/// Returns the envelope with one Ed25519 signature, whose `keyid` is the public key in hexadecimal,
+/// and a newline.
 std::string seal_envelope(std::string_view payload_type, std::string_view payload,
                           const SealKey& key);
 
