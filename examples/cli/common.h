@@ -47,6 +47,7 @@ void add_audit(CLI::App& app, Command& command);
 void add_constrain(CLI::App& app, Command& command);
 void add_ledger(CLI::App& app, Command& command);
 void add_federate(CLI::App& app, Command& command);
+void add_model_signature(CLI::App& app, Command& command);
 
 /// Throws an Error of kind kInvalidArgument: exit code 2.
 [[noreturn]] void refuse(const std::string& message);

@@ -97,6 +97,7 @@ int run(int argc, char** argv) {
   cli::add_constrain(app, command);
   cli::add_ledger(app, command);
   cli::add_federate(app, command);
+  cli::add_model_signature(app, command);
   add_pages(app);
   const cli::CommandWords words =
       cli::read_words(app, std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));

@@ -34,6 +34,7 @@ from json_log_cases import JsonLogs  # noqa: F401
 from ledger_cases import Ledger  # noqa: F401
 from lora_cases import Lora  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401
+from model_signature_cases import ModelSignatures  # noqa: F401
 from name_cases import BenchTests, Messages, TakenNames  # noqa: F401
 from page_cases import RunPage  # noqa: F401
 from prompt_file_cases import Pipes, PromptFiles  # noqa: F401
