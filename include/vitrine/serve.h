@@ -353,6 +353,8 @@ class VITRINE_API Server {
   /// The first model, or the one that a request of this name gets, for what only reads (Model's
   /// docstring says what that is). Throws kInvalidArgument for a name that there is not.
   const Model& model(std::string_view name = {}) const;
+  /// How many models there are, each with its adapters.
+  size_t num_models() const;
   /// What requests may call models by: the models' names, the first one's first (empty where it has
   /// none), then those of their adapters.
   std::vector<std::string> model_names() const;
@@ -368,6 +370,9 @@ class VITRINE_API Server {
   std::vector<int32_t> encode(const ServeRequest& request) const;
   /// What it has done so far.
   ServerTelemetry telemetry() const;
+  /// What it has done so far with the model that a request of this name gets. Throws
+  /// kInvalidArgument for a name that there is not.
+  ServerTelemetry telemetry(std::string_view model) const;
   /// Gives up all prefixes that no answer uses. The store's files stay.
   void clear_cache();
   /// Waits until prefixes that were computed so far are in the store's files, as the server's end

@@ -17,6 +17,8 @@
 
 namespace vitrine::serve {
 
+struct ServedModel;
+
 /// Thread-safe where it says so; the rest is for the server's threads, one after another.
 struct RequestState {
   using Clock = std::chrono::steady_clock;
@@ -41,6 +43,7 @@ struct RequestState {
   const uint64_t id;
   ServeRequest request;
   const size_t most_unread;
+  ServedModel* counted_by = nullptr;  ///< whose counts it is among
   std::atomic<bool> cancelled = false;
   bool is_in_line = true;      ///< it has no place yet; under the server's lock
   std::function<void()> wake;  ///< tells the server that something has changed here

@@ -9,11 +9,9 @@
 #include <mutex>
 #include <thread>
 
-#include "serve/adapter_name.h"
 #include "serve/host_error.h"
-#include "serve/prepare.h"
 #include "serve/request_state.h"
-#include "serve/scheduler.h"
+#include "serve/served_model.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine {
@@ -55,67 +53,13 @@ struct Bell {
   }
 };
 
-/// A model with what decides its steps and what reads its requests.
-struct ServedModel {
-  ServedModel(NamedModel named, const ServerOptions& options)
-      : name(std::move(named.name)),
-        model(std::move(named.model)),
-        scheduler(model, options, steady_seconds),
-        preparer(model, scheduler.options()) {
-    for (const std::string& folder : model.options().adapters) {
-      adapters.push_back(adapter_name(folder));
-    }
-  }
-  bool answers(std::string_view asked) const {
-    return asked == name || std::ranges::find(adapters, asked) != adapters.end();
-  }
-
-  std::string name;
-  Model model;
-  Scheduler scheduler;
-  RequestPreparer preparer;
-  std::vector<std::string> adapters;
-};
-
-/// Adds what another model's scheduler counted.
-void add_counts(ServerTelemetry& all, const ServerTelemetry& one) {
-  all.running += one.running;
-  all.steps += one.steps;
-  all.prompt_tokens += one.prompt_tokens;
-  all.cached_tokens += one.cached_tokens;
-  all.computed_prompt_tokens += one.computed_prompt_tokens;
-  all.new_tokens += one.new_tokens;
-  all.preemptions += one.preemptions;
-  all.paused_readers += one.paused_readers;
-  all.evicted_prefixes += one.evicted_prefixes;
-  all.evicted_tokens += one.evicted_tokens;
-  all.evicted_age_seconds += one.evicted_age_seconds;
-  all.kept_prefixes += one.kept_prefixes;
-  all.record_bytes += one.record_bytes;
-  all.store_written += one.store_written;
-  all.store_read += one.store_read;
-  all.store_read_tokens += one.store_read_tokens;
-  all.store_refused += one.store_refused;
-  all.store_removed += one.store_removed;
-  all.store_bytes += one.store_bytes;
-  all.free_blocks += one.free_blocks;
-  all.num_blocks += one.num_blocks;
-  all.prompt_breaks += one.prompt_breaks;
-  all.broken_tokens += one.broken_tokens;
-  all.constraint += one.constraint;
-  all.speculation += one.speculation;
-  all.scheduler_seconds += one.scheduler_seconds;
-  all.engine_seconds += one.engine_seconds;
-  all.step_seconds += one.step_seconds;
-}
-
 /// Two threads and what they share: one prepares requests, one steps.
 class ServerLoop {
  public:
   ServerLoop(std::vector<NamedModel> models, const ServerOptions& options) {
     check_models(models, options);
     for (NamedModel& each : models) {
-      models_.push_back(std::make_unique<ServedModel>(std::move(each), options));
+      models_.push_back(std::make_unique<ServedModel>(std::move(each), options, steady_seconds));
       if (!options.prefix_store.folder.empty()) keep_prefixes(*models_.back(), models.size());
     }
     prepares_ = std::thread([this] { prepare_all(); });
@@ -139,17 +83,22 @@ class ServerLoop {
   std::shared_ptr<RequestState> submit(ServeRequest request) {
     check(request);
     const std::lock_guard lock(mutex_);
+    // One that nobody has is the first's, until its last event says so.
+    ServedModel* const named = find_named(request.model);
+    ServedModel& model = named != nullptr ? *named : *models_.front();
     if (num_waiting_ >= options().max_waiting) {
-      ++telemetry_.refused;
+      ++model.requests.refused;
       throw Error(ErrorKind::kOutOfMemory,
                   std::to_string(num_waiting_) +
                       " requests wait already (server option 'max_waiting'); expected this one "
                       "later");
     }
-    ++telemetry_.submitted;
+    ++model.requests.submitted;
+    ++model.requests.waiting;
     ++num_waiting_;
     auto state = std::make_shared<RequestState>(++last_id_, std::move(request),
                                                 static_cast<size_t>(options().max_unread_events));
+    state->counted_by = &model;
     connect(*state);
     submitted_.push_back(state);
     changed_.notify_all();
@@ -157,6 +106,7 @@ class ServerLoop {
   }
 
   const Model& model(std::string_view name) const { return find(name).model; }
+  size_t num_models() const { return models_.size(); }
   std::vector<std::string> model_names() const {
     std::vector<std::string> names;
     for (const auto& each : models_) names.push_back(each->name);
@@ -174,10 +124,14 @@ class ServerLoop {
 
   ServerTelemetry telemetry() const {
     const std::lock_guard lock(mutex_);
-    ServerTelemetry now = telemetry_;
-    add_counts(now, stepped_);
-    now.waiting = num_waiting_;
+    ServerTelemetry now;
+    for (const auto& each : models_) add_counts(now, each->telemetry());
     return now;
+  }
+  ServerTelemetry telemetry(std::string_view name) const {
+    const ServedModel& model = find(name);
+    const std::lock_guard lock(mutex_);
+    return model.telemetry();
   }
 
   std::vector<std::string> store_notes() const {
@@ -254,10 +208,18 @@ class ServerLoop {
                                                [bell = bell_] { bell->ring(); }));
   }
 
+  // Null where there is none.
+  ServedModel* find_named(std::string_view name) const {
+    if (name.empty()) return models_.front().get();
+    const auto found =
+        std::ranges::find_if(models_, [name](const auto& each) { return each->answers(name); });
+    return found == models_.end() ? nullptr : found->get();
+  }
+
   ServedModel& find(std::string_view name) const {
+    if (ServedModel* const found = find_named(name)) return *found;
     std::string known;
     for (const auto& each : models_) {
-      if (name.empty() || each->answers(name)) return *each;
       for (const std::string& own : each->adapters) known += (known.empty() ? "" : ", ") + own;
       if (!each->name.empty()) known += (known.empty() ? "" : ", ") + each->name;
     }
@@ -268,26 +230,29 @@ class ServerLoop {
 
   void connect(RequestState& state) {
     state.wake = [bell = bell_] { bell->ring(); };
-    state.on_first = [this](double seconds) {
+    ServerTelemetry& counts = state.counted_by->requests;
+    state.on_first = [this, &counts](double seconds) {
       const std::lock_guard lock(mutex_);
-      telemetry_.first_token_seconds.add(seconds);
+      counts.first_token_seconds.add(seconds);
     };
-    state.on_gap = [this](double seconds) {
+    state.on_gap = [this, &counts](double seconds) {
       const std::lock_guard lock(mutex_);
-      telemetry_.gap_seconds.add(seconds);
+      counts.gap_seconds.add(seconds);
     };
-    state.on_finish = [this](const ServeEvent& last) {
+    state.on_finish = [this, &counts](const ServeEvent& last) {
       const std::lock_guard lock(mutex_);
-      ++(last.error                              ? telemetry_.failed
-         : last.reason == StopReason::kCancelled ? telemetry_.cancelled
-                                                 : telemetry_.finished);
+      ++(last.error                              ? counts.failed
+         : last.reason == StopReason::kCancelled ? counts.cancelled
+                                                 : counts.finished);
     };
   }
 
   // It waits no longer: it has a place, or has ended.
   void leave_line(RequestState& state) {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(state.is_in_line, false)) --num_waiting_;
+    if (!std::exchange(state.is_in_line, false)) return;
+    --num_waiting_;
+    --state.counted_by->requests.waiting;
   }
 
   void prepare_all() {
@@ -337,7 +302,7 @@ class ServerLoop {
       state->counts.cached_tokens = cached;
       leave_line(*state);
       const std::lock_guard lock(mutex_);
-      telemetry_.queue_seconds.add(state->counts.queue_seconds);
+      state->counted_by->requests.queue_seconds.add(state->counts.queue_seconds);
     };
     job.on_end = [this, state](JobEnd end) {
       state->counts.preemptions = end.preemptions;
@@ -363,8 +328,10 @@ class ServerLoop {
 
   void count_steps() {
     if (is_ending_) return;  // some schedulers may be gone
-    stepped_ = {};
-    for (const auto& each : models_) add_counts(stepped_, each->scheduler.telemetry());
+    for (const auto& each : models_) {
+      each->steps = each->scheduler.telemetry();
+      each->steps.waiting = 0;  // the server counts those
+    }
   }
 
   void step_all() {
@@ -424,7 +391,6 @@ class ServerLoop {
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   std::mutex& mutex_ = bell_->mutex;
   std::condition_variable& changed_ = bell_->changed;
-  ServerTelemetry telemetry_, stepped_;
   int64_t num_waiting_ = 0;  // requests without a place
   uint64_t last_id_ = 0;
   bool is_ending_ = false, clears_cache_ = false;
@@ -480,6 +446,7 @@ Server::~Server() = default;
 ServedRequest Server::submit(ServeRequest request) {
   return ServedRequest(loop_->submit(std::move(request)));
 }
+size_t Server::num_models() const { return loop_->num_models(); }
 const Model& Server::model(std::string_view name) const { return loop_->model(name); }
 std::vector<std::string> Server::model_names() const { return loop_->model_names(); }
 const ServerOptions& Server::options() const { return loop_->options(); }
@@ -487,6 +454,7 @@ std::vector<int32_t> Server::encode(const ServeRequest& request) const {
   return loop_->encode(request);
 }
 ServerTelemetry Server::telemetry() const { return loop_->telemetry(); }
+ServerTelemetry Server::telemetry(std::string_view model) const { return loop_->telemetry(model); }
 void Server::clear_cache() { loop_->clear_cache(); }
 void Server::use_model(const std::function<void(Model&)>& work, std::string_view name) {
   loop_->use_model(work, name);
