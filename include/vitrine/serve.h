@@ -15,6 +15,7 @@
 #include "vitrine/chat_output.h"
 #include "vitrine/chat_tools.h"
 #include "vitrine/generate.h"
+#include "vitrine/kv_events.h"
 #include "vitrine/model.h"
 
 namespace vitrine {
@@ -250,6 +251,9 @@ struct ServerOptions {
   std::vector<StableRoot> stable_roots = {};
   /// Where prefixes are kept beyond the server's end. It works on the CPU's fused kernels.
   PrefixStoreOptions prefix_store = {};
+  /// Hears which blocks prompts can begin with (not owned, and it stays as long as the server;
+  /// null: nobody). It learns ids of all tenants.
+  KvBlockListener* block_listener = nullptr;
   /// Where records of requests without a sink of their own go (not owned; null: nowhere).
   AuditSink* audit = nullptr;
 };

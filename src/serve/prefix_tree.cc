@@ -13,6 +13,7 @@ struct PrefixTree::Node {
   std::map<int32_t, std::unique_ptr<Node>> children;  // by their first token
   PrefixId prefix = 0;                                // of `end` tokens; 0 for the root alone
   std::vector<int32_t> words;                         // [edge, token_words] of its edge, or empty
+  std::vector<uint64_t> blocks;  // names of whole blocks that end within its edge, where told of
   int32_t holders = 0;
   int64_t uses = 0;
   double last_use = 0;
@@ -186,6 +187,12 @@ PrefixTree::Node* PrefixTree::split(Node* node, int64_t at) {
     made->words.assign(lower->words.begin(), words);
     lower->words.erase(lower->words.begin(), words);
   }
+  if (!lower->blocks.empty()) {
+    const auto blocks =
+        lower->blocks.begin() + (teller_->blocks_of(at) - teller_->blocks_of(made->parent->end));
+    made->blocks.assign(lower->blocks.begin(), blocks);
+    lower->blocks.erase(lower->blocks.begin(), blocks);
+  }
   lower->edge.erase(lower->edge.begin(), lower->edge.begin() + cut);
   lower->parent = made;
   made->children.emplace(lower->edge.front(), std::move(lower));
@@ -250,6 +257,7 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, std::span<const int32
     std::unique_ptr<Node>& slot = node->children[leaf->edge.front()];
     slot = std::move(leaf);
     node = slot.get();
+    if (teller_ != nullptr) store_blocks(key, *node, tokens);
   } else if (has_states_ &&
              stepper_.resumed_length(node->prefix, length) < length) {  // this one has its state
     keep(node, make());
@@ -259,6 +267,19 @@ PrefixTree::Node* PrefixTree::insert(const PrefixKey& key, std::span<const int32
   rank(node);
   hold(node);
   return node;
+}
+
+// `tokens`: from the root to the node's end.
+void PrefixTree::store_blocks(const PrefixKey& key, Node& node, std::span<const int32_t> tokens) {
+  const Node* before = node.parent;
+  while (before != nullptr && before->blocks.empty()) before = before->parent;
+  node.blocks =
+      teller_->store({key.adapter, key.tenant}, tokens, teller_->blocks_of(node.parent->end),
+                     before != nullptr ? before->blocks.back() : 0);
+}
+
+void PrefixTree::store_blocks() {
+  visit([this](const Kept& kept) { store_blocks(*kept.key, *kept.node, kept.tokens); });
 }
 
 void PrefixTree::use(Node* node, double now) {
@@ -308,6 +329,7 @@ int64_t PrefixTree::num_evictable_blocks() const {
 void PrefixTree::remove(Node* leaf) {
   Node* const parent = leaf->parent;
   stepper_.release_prefix(leaf->prefix);
+  if (teller_ != nullptr) teller_->remove(leaf->blocks);
   --num_prefixes_;
   num_words_ -= leaf->words.size();
   parent->children.erase(leaf->edge.front());
@@ -346,6 +368,7 @@ PrefixTree::Evicted PrefixTree::evict(double now) {
 void PrefixTree::clear() {
   while (Node* const least = least_leaf()) remove(least);
   std::erase_if(roots_, [](const auto& entry) { return entry.second->children.empty(); });
+  if (teller_ != nullptr && roots_.empty()) teller_->clear();
 }
 
 }  // namespace vitrine::serve

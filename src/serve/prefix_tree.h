@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "serve/block_teller.h"
 #include "serve/job.h"
 #include "vitrine/step.h"
 
@@ -68,6 +69,10 @@ class PrefixTree {
   static void mark_stored(Node* node);
   /// Has `show` called with each prefix that gives way to others, while it is still there.
   void show_evicted(std::function<void(const Kept&)> show) { show_evicted_ = std::move(show); }
+  /// Has `teller`, which must stay, told of whole blocks from now on. The tree is empty still.
+  void tell_blocks(BlockTeller& teller) { teller_ = &teller; }
+  /// Tells it of all blocks that there are, as if they came just now.
+  void store_blocks();
   /// Counts insertions and uses.
   uint64_t num_changes() const { return num_changes_; }
 
@@ -125,6 +130,7 @@ class PrefixTree {
   static void visit(const PrefixKey& key, Node& node, std::vector<int32_t>& tokens,
                     const std::function<void(const Kept&)>& show);
   static void collect(const Node& node, std::vector<Node*>& leaves);
+  void store_blocks(const PrefixKey& key, Node& node, std::span<const int32_t> tokens);
   int64_t evictable_blocks(const Node& node, bool& is_held) const;
   static void release_all(Stepper& stepper, Node& node);
 
@@ -136,7 +142,8 @@ class PrefixTree {
   int64_t token_words_ = 0;
   uint64_t num_changes_ = 0;
   std::function<void(const Kept&)> show_evicted_;
-  uint64_t num_words_ = 0;  // that nodes hold
+  BlockTeller* teller_ = nullptr;  // null: nobody is told of blocks
+  uint64_t num_words_ = 0;         // that nodes hold
   std::map<PrefixKey, std::unique_ptr<Node>> roots_;
 };
 

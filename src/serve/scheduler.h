@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "serve/block_teller.h"
 #include "serve/prefix_tree.h"
 #include "serve/record_tap.h"
 #include "serve/running_answer.h"
@@ -42,6 +43,9 @@ class Scheduler {
   void clear_cache();
   /// Keeps prefixes of `engine`, which is the stepper's, in a store from now on.
   void keep_in(Engine& engine, std::unique_ptr<PrefixStore> store);
+  /// Has `listener`, which must stay, told of blocks from now on, as those of `model`. Nothing is
+  /// kept yet.
+  void tell_blocks_to(KvBlockListener& listener, const std::string& model);
   /// Whether what the recorder says stays beside prefixes.
   bool keeps_words() const { return keeps_words_; }
   /// Returns whether somebody waits for the store alone, for a while.
@@ -82,6 +86,7 @@ class Scheduler {
   void accept(size_t input, std::span<const StepOutput> outputs);
   void keep_prefixes(RunningAnswer& answer);
   PrefixTree::Node* keep(const RunningAnswer& answer, int64_t length);
+  void tell_blocks();
   void end(RunningAnswer& answer, std::optional<Error> error);
   void remove_ended();
   void tell_ended();
@@ -93,7 +98,8 @@ class Scheduler {
   const bool has_states_;
   SequenceSinks sinks_;
   RecordTap tap_;
-  const bool keeps_words_;  // what the recorder says stays beside prefixes
+  const bool keeps_words_;               // what the recorder says stays beside prefixes
+  std::unique_ptr<BlockTeller> teller_;  // null: nobody is told of blocks
   PrefixTree tree_;
   std::unique_ptr<StoredPrefixes> stored_;  // null: prefixes end with the scheduler
   std::vector<PrefixTree::Node*> pinned_;

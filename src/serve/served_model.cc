@@ -16,6 +16,7 @@ ServedModel::ServedModel(NamedModel named, const ServerOptions& options, Schedul
   for (const std::string& folder : model.options().adapters) {
     adapters.push_back(adapter_name(folder));
   }
+  if (options.block_listener != nullptr) scheduler.tell_blocks_to(*options.block_listener, name);
 }
 
 bool ServedModel::answers(std::string_view asked) const {
