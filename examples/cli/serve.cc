@@ -95,8 +95,16 @@ void add_serve(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<ServeArguments>();
   CLI::App* serve =
       app.add_subcommand("serve", "Answers HTTP requests as OpenAI's interface has them");
-  add_model(*serve, arguments->model)->required();
-  serve->add_option("--streams", arguments->streams, "requests that are answered at once")
+  serve
+      ->add_option("model,-m,--model", arguments->models,
+                   "folder of a model, a .gguf file or a federation's .json file, or NAME=PATH; "
+                   "further ones are answered for by their names, and each has an equal part of "
+                   "--kv-bytes (-m may be given again)")
+      ->required()
+      ->check(not_empty());
+  serve
+      ->add_option("--streams", arguments->streams,
+                   "requests that are answered at once, by each model")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   serve
@@ -104,18 +112,22 @@ void add_serve(CLI::App& app, Command& command) {
                    "positions of a prompt and its answer (default: the model's own limit, at most "
                    "8192)")
       ->check(CLI::Range(1, 1 << 24));
-  serve->add_option("--alias", arguments->alias,
-                    "what the model is called (default: its file's or folder's name)");
-  serve->add_flag("--strict-model", arguments->http.strict_model,
-                  "refuse requests for a model of another name");
+  serve->add_option(
+      "--alias", arguments->alias,
+      "what the first model is called (default: NAME, or its file's or folder's name)");
+  serve->add_flag(
+      "--strict-model", arguments->http.strict_model,
+      "refuse requests for a model of another name; so does a server of several models");
   serve
-      ->add_option("--chat-template", arguments->chat_template,
-                   "a chat template in place of the model's own: a file (Jinja), the name of a "
-                   "built-in one (chatml, llama3, gemma, …), or the template itself")
+      ->add_option(
+          "--chat-template", arguments->chat_template,
+          "a chat template in place of the first model's own: a file (Jinja), the name of a "
+          "built-in one (chatml, llama3, gemma, …), or the template itself")
       ->check(not_empty());
-  serve->add_option("--adapter", arguments->adapters,
-                    "folder of an adapter (PEFT) that requests may name as their model by the "
-                    "folder's name; may be given again");
+  serve->add_option(
+      "--adapter", arguments->adapters,
+      "folder of an adapter (PEFT) of the first model that requests may name as their "
+      "model by the folder's name; may be given again");
   serve->add_option("--policy", arguments->policy, "who goes next of those that wait")
       ->check(CLI::IsMember(vitrine::serve_policy_names()))
       ->capture_default_str();
@@ -148,7 +160,7 @@ void add_serve(CLI::App& app, Command& command) {
                   "refuse requests for log-probabilities; steps copy no logits then");
   CLI::Option* embeddings =
       serve->add_flag("--embeddings", arguments->embeddings,
-                      "answer /v1/embeddings, for which the model is opened a second time");
+                      "answer /v1/embeddings, for which the first model is opened a second time");
   serve
       ->add_option("--pooling", arguments->pooling,
                    "what becomes of a text's hidden states: none keeps each token's")

@@ -12,7 +12,8 @@ namespace cli {
 
 /// The command's options.
 struct ServeArguments {
-  std::string model, policy = "hrrn", drafter, key_file, alias;
+  std::vector<std::string> models;  // PATH or NAME=PATH each
+  std::string policy = "hrrn", drafter, key_file, alias;
   std::string chat_template, pooling = "mean";
   std::vector<std::string> api_keys, adapters;
   std::string prefix_store;

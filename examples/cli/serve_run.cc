@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "chat_prompt.h"
+#include "federate.h"
 #include "log_options.h"
 #include "sampling_options.h"
 #include "serve.h"
@@ -44,21 +46,64 @@ class LoadingWatch {
   std::jthread thread_;
 };
 
+bool is_federation(const std::string& path) { return path.ends_with(".json"); }
+
+/// What --model names: where it is, and what requests call it.
+struct ModelPlace {
+  std::string name, path;
+};
+
+ModelPlace read_place(const std::string& argument) {
+  std::error_code error;
+  const size_t equals = argument.find('=');
+  const bool has_name = equals != std::string::npos && equals > 0 && argument.find('/') > equals &&
+                        !std::filesystem::exists(argument, error);
+  if (has_name) return {argument.substr(0, equals), argument.substr(equals + 1)};
+  const std::filesystem::path path = std::filesystem::path(argument).lexically_normal();
+  return {(path.has_filename() ? path : path.parent_path()).filename().string(), argument};
+}
+
+/// The models, the first one first, each with a name of its own.
+std::vector<ModelPlace> model_places(const ServeArguments& arguments) {
+  std::vector<ModelPlace> places;
+  for (const std::string& argument : arguments.models) places.push_back(read_place(argument));
+  if (!arguments.alias.empty()) places.front().name = arguments.alias;
+  std::vector<std::string> known;
+  for (const std::string& folder : arguments.adapters) {
+    known.push_back(read_place(folder + "/").name);
+  }
+  for (const ModelPlace& place : places) {
+    if (std::ranges::find(known, place.name) != known.end()) {
+      refuse(
+          fmt::format("--model {}: what else is served is called '{}', too; expected NAME=PATH "
+                      "with a name of its own",
+                      place.path, place.name));
+    }
+    known.push_back(place.name);
+  }
+  return places;
+}
+
 vitrine::ModelOptions model_options(const ServeArguments& arguments,
+                                    const std::vector<ModelPlace>& places, size_t number,
                                     const std::atomic<bool>& cancelled) {
+  const std::string& path = places[number].path;
   vitrine::ModelOptions options;
   options.engine = arguments.device.engine_options();
+  options.engine.kv_bytes /= places.size();
   options.engine.cancelled = &cancelled;
-  if (arguments.model.ends_with(".json")) {  // a federation, whose specialists have limits
+  if (is_federation(path)) {  // its specialists have limits
     options.engine.max_context = arguments.context;
   } else {
-    const vitrine::ModelFacts facts = read_model_facts(open_model(arguments.model));
-    options.engine.max_context = context_limit(arguments.context, facts, arguments.model, 8192);
+    const vitrine::ModelFacts facts = read_model_facts(open_model(path));
+    options.engine.max_context = context_limit(arguments.context, facts, path, 8192);
   }
-  if (!arguments.chat_template.empty()) {
-    options.chat_template = chat_template_source(arguments.chat_template);
+  if (number == 0) {
+    if (!arguments.chat_template.empty()) {
+      options.chat_template = chat_template_source(arguments.chat_template);
+    }
+    options.engine.adapters = arguments.adapters;
   }
-  options.engine.adapters = arguments.adapters;
   options.engine.audit_mode =
       arguments.audit_mode == "none" ? vitrine::AuditMode::kNone : vitrine::AuditMode::kDeferred;
   options.engine.keep_logits = !arguments.no_logprobs;
@@ -67,18 +112,33 @@ vitrine::ModelOptions model_options(const ServeArguments& arguments,
 }
 
 /// The model that makes embeddings, with room for as many texts a step as `vitrine embed` has.
-vitrine::Model open_embedder(const ServeArguments& arguments, const std::atomic<bool>& cancelled) {
+vitrine::Model open_embedder(const ServeArguments& arguments, const std::vector<ModelPlace>& places,
+                             const std::atomic<bool>& cancelled) {
   constexpr int64_t kMostPositions = 65536, kMostSequences = 16;
-  if (arguments.model.ends_with(".json")) {
+  const std::string& path = places.front().path;
+  if (is_federation(path)) {
     refuse("--embeddings takes a model of its own; expected no federation");
   }
-  const int64_t context = model_options(arguments, cancelled).engine.max_context;
+  const int64_t context = model_options(arguments, places, 0, cancelled).engine.max_context;
   const int64_t sequences = std::clamp<int64_t>(kMostPositions / context, 1, kMostSequences);
   vitrine::ModelOptions options;
   options.engine = vitrine::embedding_options(context, arguments.device.engine_options(),
                                               static_cast<int>(sequences));
   options.engine.cancelled = &cancelled;
-  return vitrine::Model::open(arguments.model, options);
+  return vitrine::Model::open(path, options);
+}
+
+/// The first one has no name of its own: requests that name none get it.
+std::vector<vitrine::NamedModel> open_models(const ServeArguments& arguments,
+                                             const std::vector<ModelPlace>& places,
+                                             const std::atomic<bool>& cancelled) {
+  std::vector<vitrine::NamedModel> models;
+  for (size_t i = 0; i < places.size(); ++i) {
+    models.push_back(
+        {i == 0 ? "" : places[i].name,
+         vitrine::Model::open(places[i].path, model_options(arguments, places, i, cancelled))});
+  }
+  return models;
 }
 
 vitrine::ServerOptions server_options(const ServeArguments& arguments) {
@@ -94,22 +154,34 @@ vitrine::ServerOptions server_options(const ServeArguments& arguments) {
   return options;
 }
 
-vitrine::HttpOptions http_options(const ServeArguments& arguments) {
+vitrine::HttpOptions http_options(const ServeArguments& arguments,
+                                  const std::vector<ModelPlace>& places) {
   vitrine::HttpOptions options = arguments.http;
   if (!arguments.key_file.empty()) {
     options.keys = vitrine::read_api_keys(arguments.key_file);
   }
   for (const std::string& key : arguments.api_keys) options.keys.push_back({.key = key});
-  options.model_name = arguments.alias;
-  if (options.model_name.empty()) {
-    const std::filesystem::path path = std::filesystem::path(arguments.model).lexically_normal();
-    options.model_name = (path.has_filename() ? path : path.parent_path()).filename().string();
-  }
+  options.model_name = places.front().name;
   return options;
 }
 
+/// A log of a federation has its members in its head, and is one of the first one's model.
+vitrine::LogHeader model_log_header(const std::string& path, const DeviceOptions& device,
+                                    const vitrine::ModelSummary& model) {
+  const auto of_files = [&](const std::string& files) {
+    return log_header(files, SamplingOptions(), device, model, open_model(files));
+  };
+  if (!is_federation(path)) return of_files(path);
+  const vitrine::FederationSpec spec = load_federation_spec(path);
+  spec.check_members();
+  vitrine::LogHeader header = of_files(spec.specialists[0].model);
+  add_members(spec, header);
+  return header;
+}
+
 vitrine::HttpAudit audit_options(const ServeArguments& arguments,
-                                 const vitrine::ModelSummary& model) {
+                                 const std::vector<ModelPlace>& places,
+                                 const vitrine::Server& server) {
   vitrine::HttpAudit audit;
   audit.folder = arguments.audit_dir;
   audit.drafter = server_options(arguments).drafter;
@@ -121,9 +193,12 @@ vitrine::HttpAudit audit_options(const ServeArguments& arguments,
   if (!std::filesystem::is_directory(audit.folder, error)) {
     refuse(fmt::format("--audit-dir {}: is no folder; make it first", audit.folder));
   }
-  const SamplingOptions sampling;
-  audit.header =
-      log_header(arguments.model, sampling, arguments.device, model, open_model(arguments.model));
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& [name, path] = places[i];
+    const vitrine::ModelSummary& model = server.model(i == 0 ? "" : name).summary();
+    vitrine::LogHeader header = model_log_header(path, arguments.device, model);
+    (i == 0 ? audit.header : audit.headers[name]) = std::move(header);
+  }
   if (!arguments.seal.empty()) {
     audit.log.seal = vitrine::SealKey::load_or_create(arguments.seal);
   }
@@ -148,10 +223,6 @@ vitrine::HttpAudit audit_options(const ServeArguments& arguments,
   return audit;
 }
 
-}  // namespace
-
-namespace {
-
 /// Stops what answers for a server before that goes.
 struct StopAtEnd {
   explicit StopAtEnd(vitrine::HttpServer& http) : http(http) {}
@@ -165,7 +236,8 @@ struct StopAtEnd {
 
 int run_serve(const ServeArguments& arguments) {
   catch_interrupts();
-  const vitrine::HttpOptions options = http_options(arguments);
+  const std::vector<ModelPlace> places = model_places(arguments);
+  const vitrine::HttpOptions options = http_options(arguments, places);
   vitrine::HttpServer http(options);
   http.start();
   const std::string host = arguments.http.host.find(':') == std::string::npos
@@ -173,17 +245,18 @@ int run_serve(const ServeArguments& arguments) {
                                : "[" + arguments.http.host + "]";
   const std::string url = fmt::format(
       "{}://{}:{}", arguments.http.tls_cert.empty() ? "http" : "https", host, http.port());
-  if (!arguments.quiet) write_note(fmt::format("{}: loading {}", url, arguments.model));
+  if (!arguments.quiet) {
+    write_note(fmt::format("{}: loading {}", url, fmt::join(arguments.models, ", ")));
+  }
   std::optional<LoadingWatch> loading(std::in_place);
   vitrine::ServerOptions serving = server_options(arguments);
   serving.prefix_store.key = vitrine::prefix_store_keys(options.keys);
-  vitrine::Server server(
-      vitrine::Model::open(arguments.model, model_options(arguments, loading->flag())), serving);
+  vitrine::Server server(open_models(arguments, places, loading->flag()), serving);
   std::optional<vitrine::Model> embedder;
-  if (arguments.embeddings) embedder.emplace(open_embedder(arguments, loading->flag()));
+  if (arguments.embeddings) embedder.emplace(open_embedder(arguments, places, loading->flag()));
   loading.reset();
   const StopAtEnd stops(http);  // before the server goes, whatever happens
-  http.serve(server, audit_options(arguments, server.model().summary()),
+  http.serve(server, audit_options(arguments, places, server),
              {.model = embedder ? &*embedder : nullptr,
               .pooling = *vitrine::find_pooling(arguments.pooling)});
   if (!arguments.quiet) write_note(url + "/v1 answers; Ctrl-C ends it");

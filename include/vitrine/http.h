@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,10 +71,11 @@ struct HttpOptions {
   std::string tls_cert = {};                   ///< a certificate chain, PEM; empty: no TLS
   std::string tls_key = {};                    ///< its key, PEM
   std::string model_name = {};                 ///< what the first model is called; empty: "vitrine"
-  bool strict_model = false;  ///< a model that there is not is refused (404), not the first
-  bool has_metrics = false;   ///< GET /metrics
-  bool has_slots = false;     ///< GET /slots
-  HttpLimits limits = {};     ///< what one client may ask for
+  /// A model that there is not is refused (404), not the first. Of several models it always is.
+  bool strict_model = false;
+  bool has_metrics = false;  ///< GET /metrics
+  bool has_slots = false;    ///< GET /slots
+  HttpLimits limits = {};    ///< what one client may ask for
 };
 
 /// Where accounts of requests go, a sealed log each, under a random id that the reply's header
@@ -81,7 +83,9 @@ struct HttpOptions {
 struct HttpAudit {
   std::string folder = {};  ///< empty: there are no logs
   LogHeader header = {};    ///< the model's facts; sampler and constraint are each request's own
-  VtrOptions log = {};      ///< key, recipients and what is left out
+  /// Those of further models, by what requests call them; `header` is all others'.
+  std::map<std::string, LogHeader> headers = {};
+  VtrOptions log = {};          ///< key, recipients and what is left out
   bool redacts_prompt = false;  ///< what would tell the prompt is left out (redact_prompt)
   std::string drafter = {};     ///< ServerOptions::drafter
 };

@@ -42,7 +42,8 @@ Json receipt(const House& house, const std::string& id, const Request& asked,
 }
 
 LogHeader header_of(const HttpAudit& audit, const ServeRequest& request) {
-  LogHeader header = audit.header;
+  const auto own = audit.headers.find(request.model);
+  LogHeader header = own != audit.headers.end() ? own->second : audit.header;
   header.seed = request.sampler.seed;
   header.sampler = sampler_option_values(request.sampler);
   using Kind = ServeConstraint::Kind;

@@ -85,6 +85,10 @@ EmbeddingRequest read_request(const House& house, const Request& request, bool i
   read.is_native = is_native;
   std::string model;
   fields.read("model", model);
+  const std::string first = house.model_names().front();
+  if (&house.server->model(house.find_model(model)) != &house.server->model()) {
+    refuse_field("model", model, first + ", which makes this server's embeddings");
+  }
   read.model = house.shown_model(model);
   read_texts(fields, *embeddings.model, read);
   if (!read.is_native && embeddings.pooling == Pooling::kNone) {

@@ -64,7 +64,7 @@ Reply slots(const House& house, const Request& request) {
                 "This server does not support slots endpoint. Start it with `--slots`");
   }
   const ServerOptions& options = house.server->options();
-  const int64_t running = house.server->telemetry().running;
+  const int64_t running = house.server->telemetry("").running;
   constexpr std::string_view kField = "fail_on_no_slot=";
   const size_t at = ("&" + request.query).find("&" + std::string(kField));
   const bool fails = at != std::string::npos &&

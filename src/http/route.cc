@@ -75,7 +75,8 @@ std::string House::find_model(const std::string& name) const {
   const auto found = std::ranges::find(names, name);
   if (found == names.begin()) return "";
   if (found != names.end()) return name;
-  if (!options.strict_model || name.empty()) return "";
+  const bool is_strict = options.strict_model || server->num_models() > 1;
+  if (!is_strict || name.empty()) return "";
   std::string known;
   for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
   throw HttpError({.status = 404,

@@ -28,7 +28,7 @@ struct House {
   /// What requests may call models by: the first one's name first.
   std::vector<std::string> model_names() const;
   /// What the server calls the model that a body names. Throws HttpError (404) for one that there
-  /// is not, where HttpOptions::strict_model says so; else it is the first.
+  /// is not, where HttpOptions::strict_model says so or there are several; else it is the first.
   std::string find_model(const std::string& name) const;
   /// What replies call the model that a body names.
   std::string shown_model(const std::string& name) const;
