@@ -19,9 +19,11 @@ constexpr FieldName kFieldNames[] = {
     {"attribution", "--attribution"},
     {"audit_level", "--audit-level"},
     {"draft_kv_bytes", "--draft-kv-bytes"},
+    {"endpoint", "--kv-events"},
     {"expert_cache_bytes", "--expert-cache"},
     {"expert_norms", "--expert-norms", true},
     {"hidden_state_layers", "--hidden-states"},
+    {"is_public", "--kv-events-public"},
     {"keep_logits", "--logprobs"},
     {"kv_bytes", "--kv-bytes"},
     {"kv_codecs", "--kv-type"},
@@ -30,12 +32,13 @@ constexpr FieldName kFieldNames[] = {
     {"max_sequences", "--parallel"},
     {"max_step_tokens", "--step-tokens"},
     {"mmap_weights", "--mmap"},
+    {"replay_endpoint", "--kv-events-replay"},
     {"rope_frequencies", "--rope-frequencies", true},
     {"strict", "--strict"},
     {"threads", "-t"},
 };
-constexpr std::string_view kPrefixes[] = {"engine option ", "engine options ",
-                                          "EngineOptions::", "GenerateOptions::"};
+constexpr std::string_view kPrefixes[] = {"engine option ", "engine options ", "EngineOptions::",
+                                          "GenerateOptions::", "kv event option "};
 
 bool is_of_a_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '/' ||

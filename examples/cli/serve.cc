@@ -175,6 +175,7 @@ void add_serve(CLI::App& app, Command& command) {
   serve->add_flag("-q,--quiet", arguments->quiet, "nothing on standard error");
   add_audit(*serve, *arguments);
   add_network(*serve, *arguments);
+  arguments->events.add_to(*serve);
   add_limits(*serve, arguments->http.limits);
   arguments->device.add_to(*serve);
   serve->callback(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common.h"
+#include "kv_event_options.h"
 #include "vitrine/http.h"
 
 namespace cli {
@@ -25,6 +26,7 @@ struct ServeArguments {
   std::string audit_dir, seal, audit_mode = "deferred", when_behind = "wait", on_error = "fail";
   std::vector<std::string> encrypt_for, redact;
   bool durable = false;
+  KvEventArguments events;
   vitrine::HttpOptions http;
   DeviceOptions device;
 };

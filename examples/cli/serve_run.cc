@@ -232,12 +232,28 @@ struct StopAtEnd {
   vitrine::HttpServer& http;
 };
 
+/// Says where subscribers find what.
+void note_events(const vitrine::KvEventPublisher& events, const std::vector<ModelPlace>& places) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    std::string place = events.endpoints()[i];
+    if (!events.replay_endpoints().empty()) place += ", again at " + events.replay_endpoints()[i];
+    write_note(fmt::format("kept blocks of {} are published at {}", places[i].name, place));
+  }
+}
+
 }  // namespace
 
 int run_serve(const ServeArguments& arguments) {
   catch_interrupts();
   const std::vector<ModelPlace> places = model_places(arguments);
   const vitrine::HttpOptions options = http_options(arguments, places);
+  std::optional<vitrine::KvEventPublisher> events;
+  if (const std::optional<vitrine::KvEventOptions> asked = arguments.events.read()) {
+    if (arguments.no_cache) refuse("--kv-events tells what is kept; expected no --no-cache");
+    std::vector<std::string> names;
+    for (const ModelPlace& place : places) names.push_back(place.name);
+    events.emplace(*asked, std::move(names));
+  }
   vitrine::HttpServer http(options);
   http.start();
   const std::string host = arguments.http.host.find(':') == std::string::npos
@@ -251,10 +267,12 @@ int run_serve(const ServeArguments& arguments) {
   std::optional<LoadingWatch> loading(std::in_place);
   vitrine::ServerOptions serving = server_options(arguments);
   serving.prefix_store.key = vitrine::prefix_store_keys(options.keys);
+  if (events) serving.block_listener = &*events;
   vitrine::Server server(open_models(arguments, places, loading->flag()), serving);
   std::optional<vitrine::Model> embedder;
   if (arguments.embeddings) embedder.emplace(open_embedder(arguments, places, loading->flag()));
   loading.reset();
+  if (events && !arguments.quiet) note_events(*events, places);
   const StopAtEnd stops(http);  // before the server goes, whatever happens
   http.serve(server, audit_options(arguments, places, server),
              {.model = embedder ? &*embedder : nullptr,

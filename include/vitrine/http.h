@@ -19,6 +19,7 @@
 
 #include "vitrine/audit_log.h"
 #include "vitrine/embed.h"
+#include "vitrine/kv_events.h"
 #include "vitrine/serve.h"
 
 namespace vitrine {
@@ -127,6 +128,52 @@ class VITRINE_API HttpServer {
 
  private:
   std::unique_ptr<http::HttpLoop> loop_;
+};
+
+/// Where events about blocks go, and how (vLLM's kv_events_config).
+struct KvEventOptions {
+  /// Where subscribers connect to: tcp://ADDRESS:PORT (*: a port that is free) or ipc://PATH. Of
+  /// several models the second one's port is one higher, and so on, as vLLM has it for ranks; a
+  /// path gets "_dp1" behind it.
+  std::string endpoint = "tcp://127.0.0.1:5557";
+  /// Where who missed some asks for them, in the same form; empty: nowhere.
+  std::string replay_endpoint = {};
+  /// What subscribers choose messages by; "{model}" in it stands for the model's name.
+  std::string topic = {};
+  /// Others than this machine's may connect. They learn the ids of everybody's prompts and answers.
+  bool is_public = false;
+  /// Events are arrays, as up to vLLM 0.23, and not maps.
+  bool as_arrays = false;
+  int buffer_steps = 10000;     ///< messages that are kept for who missed them, 64 MiB at most
+  int hwm = 100000;             ///< messages that wait for one slow subscriber
+  int max_queue_size = 100000;  ///< messages that wait to be sent, of 4 million ids at most
+};
+
+/// Publishes a server's blocks to routers of fleets, over ZeroMQ and in vLLM's form. Each model has
+/// a socket, a topic and sequence numbers of its own. Thread-safe.
+///
+///     KvEventPublisher events({.endpoint = "tcp://127.0.0.1:5557", .topic = "kv"}, {"tiny"});
+///     Server server(Model::open(path, options), {.block_listener = &events});
+class VITRINE_API KvEventPublisher final : public KvBlockListener {
+ public:
+  /// `models`: what the server's are called, the first one's first. Throws kInvalidArgument for
+  /// options out of range, kUnavailable where an endpoint cannot be bound, and in a build without
+  /// ZeroMQ.
+  KvEventPublisher(KvEventOptions options, std::vector<std::string> models);
+  KvEventPublisher(const KvEventPublisher&) = delete;
+  KvEventPublisher& operator=(const KvEventPublisher&) = delete;
+  /// Sends what waits, and that no block is left, within a second.
+  ~KvEventPublisher() override;
+
+  bool on_blocks(const std::string& model, std::vector<KvBlockEvent> events) noexcept override;
+  /// The endpoints of the models, with their ports.
+  const std::vector<std::string>& endpoints() const;
+  /// Where each model's are asked for again; empty where nowhere.
+  const std::vector<std::string>& replay_endpoints() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace vitrine

@@ -7,7 +7,9 @@ import subprocess
 import unittest
 
 from http_case import MODEL, TOOL, HttpCase, run, wait_until
+from kv_events_cases import ids, names, places
 from served import served
+from zeromq import DEALER, LIBRARY, Socket, unpack
 
 ADAPTERS = pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters"
 FEDERATION = ADAPTERS / "federation.json"
@@ -118,6 +120,27 @@ class ModelOptions(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn("NAME=PATH", done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    @unittest.skipIf(LIBRARY is None, "there is no libzmq.so.5")
+    def test_each_has_its_own_events(self):
+        with served(f"tiny={MODEL}", "-m", f"again={MODEL}", "--kv-events", "tcp://127.0.0.1:*",
+                    "--kv-events-replay", "tcp://127.0.0.1:*", "--kv-events-topic",
+                    "kv@pod@{model}") as server:
+            found = places(server)
+            self.assertEqual([one[0] for one in found], ["tiny", "again"])
+            for number, (model, _, replay) in enumerate(found):
+                prompt = ids(130, number)
+                server.ask("/v1/completions", {"model": model, "prompt": prompt, "max_tokens": 1})
+
+                def heard(replay=replay):
+                    with Socket(DEALER, replay) as socket:
+                        socket.send(b"", b"\0" * 8)
+                        return socket.receive()
+
+                self.assertTrue(wait_until(lambda: len(heard()[3]) > 0))
+                message = heard()
+                self.assertEqual(message[1:3], [f"kv@pod@{model}".encode(), b"\0" * 8])
+                self.assertEqual(unpack(message[3])[1][0]["block_hashes"], names(prompt))
 
 
 if __name__ == "__main__":
