@@ -107,7 +107,7 @@ void InputFile::check_unchanged() const {
                   "; load the model again from a file that stays as it is");
 }
 
-ReplacementFile::ReplacementFile(std::string path) : path_(std::move(path)) {
+ReplacementFile::ReplacementFile(std::string path, unsigned mode) : path_(std::move(path)) {
   struct stat status = {};
   if (::stat(path_.c_str(), &status) == 0) {
     if (!S_ISREG(status.st_mode)) {  // renaming over a device or a pipe would destroy it
@@ -118,7 +118,7 @@ ReplacementFile::ReplacementFile(std::string path) : path_(std::move(path)) {
     if (!error) path_ = target.string();
   }
   temporary_path_ = path_ + ".tmp-" + random_suffix();
-  descriptor_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  descriptor_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (descriptor_ < 0) throw_io(path_, "can't be written", errno);
 }
 

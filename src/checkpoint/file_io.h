@@ -48,8 +48,8 @@ class InputFile {
 /// A temporary file beside `path` that takes its place on commit(), and vanishes without it.
 class ReplacementFile {
  public:
-  /// Throws kIo.
-  explicit ReplacementFile(std::string path);
+  /// Who may read and write it, `mode` says from its first byte on. Throws kIo.
+  explicit ReplacementFile(std::string path, unsigned mode = 0666);
   ReplacementFile(const ReplacementFile&) = delete;
   ReplacementFile& operator=(const ReplacementFile&) = delete;
   ~ReplacementFile();

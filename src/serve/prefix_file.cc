@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "vitrine/checkpoint.h"
+#include "checkpoint/file_io.h"
 #include "vitrine/core.h"
 
 namespace vitrine::serve {
@@ -184,7 +184,10 @@ void PrefixFiles::write(const std::string& path, const StoredRecord& record,
     append(all, std::as_bytes(words));
   }
   append(all, hash_of(hash, std::span(all).subspan(content)));
-  write_file_atomically(path, all);
+  constexpr unsigned kOwnerAlone = 0600;  // a prompt may stand in it
+  checkpoint::ReplacementFile file(path, kOwnerAlone);
+  file.write(0, all);
+  file.commit();
 }
 
 PrefixFiles::Opened PrefixFiles::open(const std::string& path) const {

@@ -363,8 +363,6 @@ void PrefixStore::write_file(const PrefixKey& key, const StoredRecord& record,
                                 {reinterpret_cast<const uint8_t*>(ids.data()), ids.size_bytes()}}) +
       kStoredSuffix;
   scope->files->write(path_of(name), record, bytes, words);
-  std::error_code ignored;  // whoever may not read the folder reads no file of it
-  fs::permissions(path_of(name), fs::perms::owner_read | fs::perms::owner_write, ignored);
   const std::lock_guard lock(mutex_);
   shelf_.add_file(name, size, StoreShelf::Time::clock::now());
   shelf_.add_record(key, name, record);

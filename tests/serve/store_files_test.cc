@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of a prefix store that do not fit, are damaged or have no room: each is left out with a
 // line that says why, and the answer is the right one.
+#include <sys/stat.h>
+
 #include <regex>
 
 #include "serve/prefix_file.h"
@@ -169,6 +171,22 @@ TEST_F(StoreFiles, ForgedNumbersAreLeftOut) {
   }
   write_bytes(file, good);
   EXPECT_GT(restart(options()).cached(), 90);
+}
+
+TEST_F(StoreFiles, AFileIsItsOwnersAloneFromTheBeginning) {
+  serve::StoreFit fit(*engine_, false);
+  run_stored(*engine_, options(), {asked_});
+  const fs::path file = files_in(options().folder).at(0);
+  const serve::PrefixFiles files(fit.fields(-1), file.filename().string().substr(0, 32),
+                                 std::nullopt);
+  const serve::StoredRecord record = files.read_record(file);
+  const serve::StoredContent content =
+      files.read_content(file, record, engine::image_bytes(fit.sizes(), record.shape));
+  const fs::path other = folder_ / "other";
+  const mode_t mask = ::umask(0);
+  files.write(other, record, content.bytes, content.words);
+  ::umask(mask);
+  EXPECT_EQ(fs::status(other).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(StoreFiles, AFolderThatCannotBeUsedIsNoted) {
