@@ -110,19 +110,18 @@ json common_fields(const json& body) {
   return common;
 }
 
+// All names are read, so that a wrong value is told; the last one that is there counts.
 int read_limit(const Fields& fields) {
-  for (const char* name : {"n_predict", "max_completion_tokens", "max_tokens"}) {
-    if (!fields.has(name)) continue;
-    int limit = -1;
+  int limit = -1;
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
     fields.read(name, limit, -2, kMostTokens);
-    return std::max(limit, -1);
   }
-  return -1;
+  return std::max(limit, -1);
 }
 
 int read_probs(const Fields& fields) {
   int probs = 0;
-  fields.read(fields.has("n_probs") ? "n_probs" : "logprobs", probs, 0, kMostProbs);
+  for (const char* name : {"logprobs", "n_probs"}) fields.read(name, probs, 0, kMostProbs);
   return probs;
 }
 
@@ -183,8 +182,8 @@ NativeRequest read_native_request(const House& house, const json& body,
   const std::vector<int32_t>& ends = model.end_of_turn_ids();
   one.stop_token_ids.insert(one.stop_token_ids.end(), ends.begin(), ends.end());
   int answers = 1;
+  for (const char* name : {"n", "n_cmpl"}) fields.read(name, answers, 1, 128);
   const char* const field = fields.has("n_cmpl") ? "n_cmpl" : "n";
-  fields.read(field, answers, 1, 128);
   if (std::ssize(prompts) * answers > house.options.limits.answers) {
     refuse_field(field, answers,
                  "at most " + std::to_string(house.options.limits.answers) +

@@ -186,7 +186,7 @@ void read_mirostat(const Fields& fields, SamplerOptions& sampler) {
   if (sampler.mirostat == 1) {
     throw Error(ErrorKind::kUnsupported, "'mirostat' is 1; expected 0 or 2");
   }
-  fields.read("mirostat_tau", sampler.mirostat_tau, 0, 100);
+  fields.read("mirostat_tau", sampler.mirostat_tau, 0.001, 100);
   fields.read("mirostat_eta", sampler.mirostat_eta, 0, 1);
   if (sampler.mirostat == 2) sampler.samplers.clear();  // mirostat has an order of its own
 }

@@ -89,8 +89,12 @@ void set_constraint(ServeConstraint& constraint, ServeConstraint::Kind kind, std
 }
 
 // A schema as JSON, or as a text that holds it.
-std::string schema_text(const json& schema) {
-  return schema.is_string() ? schema.get<std::string>() : schema.dump();
+std::string schema_text(const json& schema, const char* field) {
+  if (schema.is_string()) return schema.get<std::string>();
+  if (!schema.is_object() && !schema.is_boolean()) {
+    refuse_field(field, schema, "a JSON Schema, or a text that holds one");
+  }
+  return schema.dump();
 }
 
 void read_response_format(const json& format, ServeConstraint& constraint) {
@@ -103,7 +107,8 @@ void read_response_format(const json& format, ServeConstraint& constraint) {
   if (type == "text") return;
   if (type == "json_object") {  // llama-server takes a schema here, too
     if (format.contains("schema")) {
-      return set_constraint(constraint, Kind::kJsonSchema, schema_text(format["schema"]), kField);
+      return set_constraint(constraint, Kind::kJsonSchema, schema_text(format["schema"], kField),
+                            kField);
     }
     return set_constraint(constraint, Kind::kJsonSchema, R"({"type":"object"})", kField);
   }
@@ -112,7 +117,8 @@ void read_response_format(const json& format, ServeConstraint& constraint) {
     if (named == format.end() || !named->is_object() || !named->contains("schema")) {
       refuse_field("response_format.json_schema", format, "an object with a 'schema'");
     }
-    return set_constraint(constraint, Kind::kJsonSchema, schema_text((*named)["schema"]), kField);
+    return set_constraint(constraint, Kind::kJsonSchema, schema_text((*named)["schema"], kField),
+                          kField);
   }
   if (type == "structural_tag") {
     return set_constraint(constraint, Kind::kTags, format.dump(), kField);
@@ -128,7 +134,7 @@ void read_structured_outputs(const json& outputs, ServeConstraint& constraint) {
   const Fields fields(outputs);
   std::string text;
   if (const json* schema = fields.find("json")) {
-    set_constraint(constraint, Kind::kJsonSchema, schema_text(*schema), kField);
+    set_constraint(constraint, Kind::kJsonSchema, schema_text(*schema, kField), kField);
   }
   if (fields.has("regex")) {
     fields.read("regex", text);
@@ -146,7 +152,7 @@ void read_structured_outputs(const json& outputs, ServeConstraint& constraint) {
   fields.read("json_object", is_object);
   if (is_object) set_constraint(constraint, Kind::kJsonSchema, R"({"type":"object"})", kField);
   if (const json* tag = fields.find("structural_tag")) {
-    set_constraint(constraint, Kind::kTags, schema_text(*tag), kField);
+    set_constraint(constraint, Kind::kTags, schema_text(*tag, kField), kField);
   }
 }
 
@@ -165,8 +171,8 @@ void read_constraint(const Fields& fields, ServeConstraint& constraint) {
     }
   }
   if (const json* schema = fields.find("json_schema")) {
-    set_constraint(constraint, ServeConstraint::Kind::kJsonSchema, schema_text(*schema),
-                   "json_schema");
+    set_constraint(constraint, ServeConstraint::Kind::kJsonSchema,
+                   schema_text(*schema, "json_schema"), "json_schema");
   }
 }
 
@@ -234,7 +240,7 @@ void read_sampling(const Fields& fields, SamplerOptions& sampler) {
   fields.read("top_k", sampler.top_k, -1, std::numeric_limits<int32_t>::max());
   sampler.top_k = std::max(sampler.top_k, 0);
   fields.read("min_p", sampler.min_p, 0, 1);
-  fields.read("typical_p", sampler.typical_p, 0, 1);
+  fields.read("typical_p", sampler.typical_p, 0.001, 1);
   fields.read("top_n_sigma", sampler.top_n_sigma, -1, 100);
   sampler.top_n_sigma = std::max(sampler.top_n_sigma, 0.0F);
   fields.read("xtc_probability", sampler.xtc_probability, 0, 1);
