@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "http/account.h"
+#include "http/audit_routes.json.h"
 #include "http/route.h"
 
 namespace vitrine::http {
@@ -45,9 +46,9 @@ Reply account(const House& house, const Request& request) {
   return reply;
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"GET", "/v1/audit/*", Access::kAuditor, account},
-});
+VITRINE_REGISTER_ROUTES(kAuditRoutesJson, {
+                                              {"GET", "/v1/audit/*", Access::kAuditor, account},
+                                          });
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "core/json_text.h"
 #include "http/embedder.h"
+#include "http/embedding_routes.json.h"
 #include "http/native_request.h"
 #include "http/route.h"
 #include "serve/openai_fields.h"
@@ -196,11 +197,13 @@ Reply native_embeddings(const House& house, const Request& request) {
   return make_reply(house, request, /*is_native=*/true);
 }
 
-VITRINE_REGISTER_ROUTES({
-    {.method = "POST", .path = "/v1/embeddings", .handle = openai_embeddings, .is_slow = true},
-    {.method = "POST", .path = "/embeddings", .handle = native_embeddings, .is_slow = true},
-    {.method = "POST", .path = "/embedding", .handle = native_embeddings, .is_slow = true},
-});
+VITRINE_REGISTER_ROUTES(
+    kEmbeddingRoutesJson,
+    {
+        {.method = "POST", .path = "/v1/embeddings", .handle = openai_embeddings, .is_slow = true},
+        {.method = "POST", .path = "/embeddings", .handle = native_embeddings, .is_slow = true},
+        {.method = "POST", .path = "/embedding", .handle = native_embeddings, .is_slow = true},
+    });
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "core/json_text.h"
+#include "http/infill_routes.json.h"
 #include "http/native_answer.h"
 #include "http/plain_text.h"
 #include "serve/openai_fields.h"
@@ -160,9 +161,9 @@ Reply infill(const House& house, const Request& request) {
   return native_reply(house, request, std::move(read));
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"POST", "/infill", Access::kKey, infill},
-});
+VITRINE_REGISTER_ROUTES(kInfillRoutesJson, {
+                                               {"POST", "/infill", Access::kKey, infill},
+                                           });
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "http/block_writer.h"
 #include "http/dialect.h"
 #include "http/messages_reader.h"
+#include "http/messages_routes.json.h"
 #include "http/route.h"
 
 namespace vitrine::http {
@@ -175,10 +176,12 @@ Reply count_tokens(const House& house, const Request& request) {
   return json_reply({{"input_tokens", house.server->encode(one).size()}});
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"POST", "/v1/messages", Access::kKey, create, failure_body},
-    {"POST", "/v1/messages/count_tokens", Access::kKey, count_tokens, failure_body},
-});
+VITRINE_REGISTER_ROUTES(kMessagesRoutesJson,
+                        {
+                            {"POST", "/v1/messages", Access::kKey, create, failure_body},
+                            {"POST", "/v1/messages/count_tokens", Access::kKey, count_tokens,
+                             failure_body},
+                        });
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "http/account.h"
 #include "http/counts.h"
+#include "http/metrics_routes.json.h"
 #include "http/route.h"
 
 namespace vitrine::http {
@@ -233,7 +234,7 @@ Reply metrics(const House& house, const Request& /*request*/) {
   return reply;
 }
 
-VITRINE_REGISTER_ROUTES({{"GET", "/metrics", Access::kKey, metrics}});
+VITRINE_REGISTER_ROUTES(kMetricsRoutesJson, {{"GET", "/metrics", Access::kKey, metrics}});
 
 }  // namespace
 

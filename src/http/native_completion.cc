@@ -2,6 +2,7 @@
 // llama-server's own completions. Its /completions is this one, and OpenAI's stands below /v1.
 #include "core/json_text.h"
 #include "http/native_answer.h"
+#include "http/native_completion.json.h"
 #include "serve/openai_fields.h"
 
 namespace vitrine::http {
@@ -23,10 +24,10 @@ Reply complete(const House& house, const Request& request) {
       read_native_request(house, body, read_native_prompts(tokenizer, *prompt, "prompt")));
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"POST", "/completion", Access::kKey, complete},
-    {"POST", "/completions", Access::kKey, complete},
-});
+VITRINE_REGISTER_ROUTES(kNativeCompletionJson, {
+                                                   {"POST", "/completion", Access::kKey, complete},
+                                                   {"POST", "/completions", Access::kKey, complete},
+                                               });
 
 }  // namespace
 

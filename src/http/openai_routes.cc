@@ -5,6 +5,7 @@
 
 #include "http/account_json.h"
 #include "http/answers.h"
+#include "http/openai_routes.json.h"
 #include "http/route.h"
 #include "vitrine/openai.h"
 
@@ -109,11 +110,11 @@ Reply complete(const House& house, const Request& request) {
   return answer(house, request, OpenAiRoute::kCompletions, "cmpl-");
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"POST", "/v1/chat/completions", Access::kKey, chat},
-    {"POST", "/chat/completions", Access::kKey, chat},
-    {"POST", "/v1/completions", Access::kKey, complete},
-});
+VITRINE_REGISTER_ROUTES(kOpenaiRoutesJson, {
+                                               {"POST", "/v1/chat/completions", Access::kKey, chat},
+                                               {"POST", "/chat/completions", Access::kKey, chat},
+                                               {"POST", "/v1/completions", Access::kKey, complete},
+                                           });
 
 }  // namespace
 

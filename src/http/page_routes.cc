@@ -3,6 +3,7 @@
 #include <sodium.h>
 
 #include "http/page.h"
+#include "http/page_routes.json.h"
 #include "http/route.h"
 
 namespace vitrine::http {
@@ -39,9 +40,9 @@ Reply page(const House& /*house*/, const Request& /*request*/) {
   return reply;
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"GET", "/", Access::kOpen, page},
-});
+VITRINE_REGISTER_ROUTES(kPageRoutesJson, {
+                                             {"GET", "/", Access::kOpen, page},
+                                         });
 
 }  // namespace
 

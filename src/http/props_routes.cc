@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What llama-server's clients ask about the server: its properties, and which of its places answer.
 #include "http/native_sampling.h"
+#include "http/props_routes.json.h"
 #include "http/route.h"
 #include "vitrine/version.h"
 
@@ -89,12 +90,12 @@ Reply change_slot(const House& /*house*/, const Request& /*request*/) {
               "since what prompts have in common is kept for all");
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"GET", "/props", Access::kKey, props},
-    {"POST", "/props", Access::kKey, change_props},
-    {"GET", "/slots", Access::kKey, slots},
-    {"POST", "/slots/*", Access::kKey, change_slot},
-});
+VITRINE_REGISTER_ROUTES(kPropsRoutesJson, {
+                                              {"GET", "/props", Access::kKey, props},
+                                              {"POST", "/props", Access::kKey, change_props},
+                                              {"GET", "/slots", Access::kKey, slots},
+                                              {"POST", "/slots/*", Access::kKey, change_slot},
+                                          });
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "http/answers.h"
 #include "http/block_writer.h"
 #include "http/responses_reader.h"
+#include "http/responses_routes.json.h"
 #include "http/route.h"
 
 namespace vitrine::http {
@@ -208,11 +209,12 @@ Reply refuse_stored(const House& /*house*/, const Request& request) {
                            "', since this server stores none; expected a POST to /v1/responses");
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"POST", "/v1/responses", Access::kKey, create},
-    {"GET", "/v1/responses/*", Access::kKey, refuse_stored},
-    {"DELETE", "/v1/responses/*", Access::kKey, refuse_stored},
-});
+VITRINE_REGISTER_ROUTES(kResponsesRoutesJson,
+                        {
+                            {"POST", "/v1/responses", Access::kKey, create},
+                            {"GET", "/v1/responses/*", Access::kKey, refuse_stored},
+                            {"DELETE", "/v1/responses/*", Access::kKey, refuse_stored},
+                        });
 
 }  // namespace
 

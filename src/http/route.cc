@@ -25,7 +25,8 @@ bool matches(const Route& route, std::string_view path, std::string& suffix) {
 
 }  // namespace
 
-RouteRegistration::RouteRegistration(std::vector<Route> routes) {
+RouteRegistration::RouteRegistration(std::string_view description, std::vector<Route> routes) {
+  for (Route& route : routes) route.description = description;
   registry().insert(registry().end(), routes.begin(), routes.end());
 }
 

@@ -50,18 +50,20 @@ struct Route {
   /// How failures are told.
   std::string (*failure)(const Failure&) = openai_failure;
   bool is_slow = false;  ///< it computes, so it has a thread on which one request follows another
+  std::string_view description = {};  ///< of its family, which the registration sets
 };
 
 struct RouteRegistration {
-  explicit RouteRegistration(std::vector<Route> routes);
+  RouteRegistration(std::string_view description, std::vector<Route> routes);
 };
 
 #define VITRINE_ROUTES_NAME_2(number) kRoutes##number
 #define VITRINE_ROUTES_NAME(number) VITRINE_ROUTES_NAME_2(number)
-/// Registers the routes of a file; once a file, at namespace scope.
-#define VITRINE_REGISTER_ROUTES(...)                                         \
+/// Registers the routes of a file; once a file, at namespace scope. `description` is the JSON that
+/// stands beside it, whose form openapi_document.h has.
+#define VITRINE_REGISTER_ROUTES(description, ...)                            \
   const ::vitrine::http::RouteRegistration VITRINE_ROUTES_NAME(__COUNTER__)( \
-      std::vector<::vitrine::http::Route> __VA_ARGS__)
+      description, std::vector<::vitrine::http::Route> __VA_ARGS__)
 
 /// All routes, in the order of their paths.
 std::vector<Route> all_routes();

@@ -5,6 +5,7 @@
 #include "core/utf8.h"
 #include "http/plain_text.h"
 #include "http/route.h"
+#include "http/token_routes.json.h"
 #include "serve/openai_fields.h"
 #include "vitrine/chat_tools.h"
 #include "vitrine/openai.h"
@@ -157,13 +158,15 @@ Reply count_chat_tokens(const House& house, const Request& request) {
       {{"object", "response.input_tokens"}, {"input_tokens", house.server->encode(read).size()}});
 }
 
-VITRINE_REGISTER_ROUTES({
-    {"POST", "/tokenize", Access::kKey, tokenize},
-    {"POST", "/detokenize", Access::kKey, detokenize},
-    {"POST", "/apply-template", Access::kKey, apply_template},
-    {"POST", "/v1/chat/completions/input_tokens", Access::kKey, count_chat_tokens},
-    {"POST", "/chat/completions/input_tokens", Access::kKey, count_chat_tokens},
-});
+VITRINE_REGISTER_ROUTES(
+    kTokenRoutesJson,
+    {
+        {"POST", "/tokenize", Access::kKey, tokenize},
+        {"POST", "/detokenize", Access::kKey, detokenize},
+        {"POST", "/apply-template", Access::kKey, apply_template},
+        {"POST", "/v1/chat/completions/input_tokens", Access::kKey, count_chat_tokens},
+        {"POST", "/chat/completions/input_tokens", Access::kKey, count_chat_tokens},
+    });
 
 }  // namespace
 

@@ -64,7 +64,10 @@ def resolve(root, source, name):
         candidate = (base / name).resolve()
         if candidate.is_file() and candidate.is_relative_to(root):
             return candidate.relative_to(root)
-        if candidate.with_name(candidate.name + ".in").is_file():  # CMake makes it
+        made_of = [candidate.with_name(candidate.name + ".in")]  # by CMake
+        if candidate.name.endswith(".json.h"):
+            made_of.append(candidate.with_suffix(""))
+        if any(each.is_file() for each in made_of):
             return candidate.relative_to(root)
     return pathlib.Path("include") / name if name == "vitrine/version.h" else None
 
@@ -131,6 +134,8 @@ PLANTED = {  # file, its text, what the message must say (None: allowed)
     "src/backend_torch/torch.cc": ('#include <ATen/ATen.h>\n#include "src/ops/op.h"\n', None),
     "src/engine/backend.cc": ('#include "src/backend_torch/torch.cc"\n', "points up, from engine to"),
     "src/kv/down.cc": ('#include "vitrine/core.h"\n#include "src/ops/op.h"\n', None),
+    "src/kv/table.json": ("{}\n", None),
+    "src/kv/made.cc": ('#include "src/kv/table.json.h"\n', None),
     "src/kv/gone.cc": ('#include "src/ops/gone.h"\n', "no such file"),
     "include/vitrine/engine.h": ("#include <torch/torch.h>\n", "a public header shows libtorch"),
     "include/vitrine/torch.h": ("#include <torch/torch.h>\n", None),

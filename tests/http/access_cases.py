@@ -11,7 +11,7 @@ import time
 import unittest
 import urllib.parse
 
-from http_case import LONG, MODEL, TOOL, HttpCase, metric, run, wait_until
+from http_case import LONG, MODEL, TOOL, HttpCase, metric, resident_kib, run, wait_until
 from served import served
 
 
@@ -47,10 +47,6 @@ class Disconnects(HttpCase):
         self.assertTrue(wait_until(lambda: metric(self.server, "requests_running") == 0, 3))
 
     def test_memory_stays_flat_over_many_requests(self):
-        def resident():
-            status = pathlib.Path(f"/proc/{self.server.process.pid}/status").read_text()
-            return int(next(line for line in status.splitlines() if "VmRSS" in line).split()[1])
-
         place = urllib.parse.urlsplit(self.server.url)
         connection = http.client.HTTPConnection(place.hostname, place.port)
 
@@ -63,9 +59,9 @@ class Disconnects(HttpCase):
                 connection.getresponse().read()
 
         many(300)
-        before = resident()
+        before = resident_kib(self.server)
         many(700)
-        self.assertLess(resident() - before, 20 << 10)
+        self.assertLess(resident_kib(self.server) - before, 20 << 10)
 
 
 class Keys(HttpCase):

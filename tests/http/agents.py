@@ -9,6 +9,7 @@ import pathlib
 import tempfile
 import urllib.parse
 
+from contract import LazyContract
 from served import served
 
 MODEL = os.environ.get("VITRINE_MODEL", "models/fractalmoe-30m-int4")
@@ -35,9 +36,21 @@ class Client:
     def __init__(self, url):
         self.url = url
         self.address = urllib.parse.urlsplit(url).netloc
+        self.contract = LazyContract(self._document)
+
+    def _document(self, headers):
+        status, _, text = self._exchange("GET", "/openapi.json", None, headers)
+        return status, text
 
     def ask(self, method, path, body=None, headers=None):
-        """Returns the status, the headers in lower case, and the body's bytes."""
+        """Returns the status, the headers in lower case, and the body's bytes. What is asked and
+        answered has to be as /openapi.json says."""
+        status, read, text = self._exchange(method, path, body, headers)
+        sent = json.dumps(body) if isinstance(body, (dict, list)) else body
+        self.contract.check(method, path, sent, headers, status, read.get("content-type"), text)
+        return status, read, text
+
+    def _exchange(self, method, path, body, headers):
         connection = http.client.HTTPConnection(self.address, timeout=120)
         try:
             if body is not None and not isinstance(body, (bytes, str)):

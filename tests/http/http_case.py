@@ -53,6 +53,11 @@ def metric(server, name):
     raise KeyError(name)
 
 
+def resident_kib(server):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if "VmRSS" in line).split()[1])
+
+
 class HttpCase(unittest.TestCase):
     OPTIONS = ()
 

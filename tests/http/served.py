@@ -12,6 +12,8 @@ import time
 import urllib.error
 import urllib.request
 
+from contract import LazyContract
+
 START_SECONDS = 120
 
 
@@ -37,6 +39,7 @@ class Served:
 
     def __init__(self, process, context=None):
         self.process, self.errors, self.url, self.context = process, [], None, context
+        self.contract = LazyContract(self._document)
         self.ready = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -51,9 +54,21 @@ class Served:
         self.ready.set()
 
     def ask(self, path, body=None, headers=None, method=None, timeout=120):
-        """Sends JSON, or bytes as they are; GET where there is no body."""
+        """Sends JSON, or bytes as they are; GET where there is no body. What is asked and answered
+        has to be as /openapi.json says."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
+        answer = self._exchange(path, body, headers, method, timeout)
+        if path != "/health":  # which is asked before the server is ready
+            self.contract.check(method or ("GET" if body is None else "POST"), path, body, headers,
+                                answer.status, answer.headers["Content-Type"], answer.body)
+        return answer
+
+    def _document(self, headers):
+        answer = self._exchange("/openapi.json", None, headers, None, 30)
+        return answer.status, answer.text
+
+    def _exchange(self, path, body, headers, method, timeout):
         request = urllib.request.Request(
             self.url + path, body, {"Content-Type": "application/json", **(headers or {})},
             method=method)
