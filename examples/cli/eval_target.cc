@@ -49,8 +49,11 @@ vitrine::ModelOptions model_options(const EvalTargetOptions& options) {
 nlohmann::ordered_json facts_of(const EvalTargetOptions& options, const vitrine::Model& model) {
   const vitrine::ModelSummary& summary = model.summary();
   nlohmann::ordered_json hashes = nlohmann::ordered_json::object();
+  uint64_t bytes = 0;
   if (!is_federation(options.model)) {
-    for (const auto& [file, hash] : file_hashes(open_model(options.model))) hashes[file] = hash;
+    const vitrine::Checkpoint checkpoint = open_model(options.model);
+    for (const auto& [file, hash] : file_hashes(checkpoint)) hashes[file] = hash;
+    for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) bytes += tensor.stored_bytes;
   } else {
     hashes[std::filesystem::path(options.model).filename().string()] = file_hash(options.model);
   }
@@ -63,6 +66,7 @@ nlohmann::ordered_json facts_of(const EvalTargetOptions& options, const vitrine:
           {"lora", options.device.lora},
           {"chat_template", options.chat_template},
           {"build", build_commit()},
+          {"bytes", bytes},
           {"sha256", hashes}};
 }
 

@@ -31,7 +31,7 @@ Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseli
 
 /// What the logs of a candidate tell.
 struct LogFindings {
-  /// Of flips, then of items that are not the same to the last bit, until there are 20.
+  /// They are those of flips, then of items that are not the same to the last bit, 20 in all.
   std::vector<vitrine::ReportedParting> partings;
   std::optional<vitrine::DeviationCell> first;  ///< by the means over all items
 };

@@ -12,7 +12,7 @@ namespace cli {
 
 namespace {
 
-constexpr uint64_t kNotedBytes = uint64_t{1} << 30;
+constexpr uint64_t kNotedModelBytes = uint64_t{1} << 30;
 constexpr uint64_t kMaxPassphraseBytes = 4096;
 constexpr size_t kShownFiles = 5;
 
@@ -40,7 +40,7 @@ vitrine::ModelSignatureOptions signature_options(const ModelArguments& arguments
   options.ignores_unsigned = arguments.ignores_unsigned;
   options.passphrase = read_passphrase(arguments.passphrase_file);
   options.on_file = [](const std::string& path, uint64_t bytes) {
-    if (bytes < kNotedBytes) return;
+    if (bytes < kNotedModelBytes) return;
     write_remark(fmt::format("reading {} ({}) for its SHA-256", path, format_bytes(bytes)));
   };
   options.cancelled = &interrupt_flag();

@@ -17,7 +17,7 @@ namespace cli {
 namespace {
 
 constexpr size_t kMostTextBytes = size_t{256} << 20;
-constexpr int kRows = 256;           // of logits in a step
+constexpr int kRows = 256;  // of logits in a step
 constexpr size_t kLeastCompared = 2;
 
 struct PerplexityArguments {
@@ -58,16 +58,19 @@ void check_arguments(const PerplexityArguments& arguments) {
     refuse("--ppl-stride is not taken: chunks do not overlap here; expected it to be left out");
   }
   if (arguments.compares && arguments.base.empty()) {
-    refuse("--kl-divergence needs the base's log-probabilities; expected --kl-divergence-base FILE");
+    refuse(
+        "--kl-divergence needs the base's log-probabilities; expected --kl-divergence-base FILE");
   }
   const bool has_text = !arguments.file.empty() || !arguments.text.empty();
   if (!arguments.compares && !has_text) refuse("there is no text; expected -f FILE or -p TEXT");
   if (!arguments.base.empty() && arguments.scores_all) {
-    refuse("--all-tokens and --kl-divergence-base: its file has the second half of each chunk; "
-           "expected one of them");
+    refuse(
+        "--all-tokens and --kl-divergence-base: its file has the second half of each chunk; "
+        "expected one of them");
   }
   if (arguments.compares && arguments.context != 0) {
-    refuse("-c and --kl-divergence: the base's file says how long chunks are; expected one of them");
+    refuse(
+        "-c and --kl-divergence: the base's file says how long chunks are; expected one of them");
   }
 }
 
@@ -75,8 +78,8 @@ Plan plan_base(const PerplexityArguments& arguments, const vitrine::LogprobFileH
   Plan plan;
   plan.ids = head.ids;
   plan.chunks.context = head.context;
-  plan.chunks.most_chunks = std::min(head.chunks, arguments.chunks > 0 ? arguments.chunks
-                                                                        : head.chunks);
+  plan.chunks.most_chunks =
+      std::min(head.chunks, arguments.chunks > 0 ? arguments.chunks : head.chunks);
   return plan;
 }
 
@@ -114,14 +117,14 @@ std::string report_text(const vitrine::DivergenceReport& report) {
   text += "====== Perplexity statistics ======\n";
   line("Mean PPL(Q)", report.perplexity);
   line("Mean PPL(base)", report.base_perplexity);
-  text += fmt::format("{:<30}: {:6.2f}%\n", "Cor(ln(PPL(Q)), ln(PPL(base)))",
-                      100 * report.correlation);
+  text +=
+      fmt::format("{:<30}: {:6.2f}%\n", "Cor(ln(PPL(Q)), ln(PPL(base)))", 100 * report.correlation);
   line("Mean ln(PPL(Q)/PPL(base))", report.log_ratio);
   line("Mean PPL(Q)/PPL(base)", report.ratio);
   line("Mean PPL(Q)-PPL(base)", report.difference);
   text += "\n====== KL divergence statistics ======\n";
-  text += fmt::format("Mean    KLD: {:10.6f} ± {:10.6f}\n", report.kl.mean,
-                      report.kl.standard_error);
+  text +=
+      fmt::format("Mean    KLD: {:10.6f} ± {:10.6f}\n", report.kl.mean, report.kl.standard_error);
   const auto kl = [&](const char* name, double fraction) {
     text += fmt::format("{:<7} KLD: {:10.6f}\n", name, vitrine::quantile(report.kls, fraction));
   };
@@ -160,8 +163,8 @@ std::string report_text(const vitrine::DivergenceReport& report) {
 
 nlohmann::ordered_json report_json(const vitrine::DivergenceReport& report) {
   nlohmann::ordered_json kls, deltas;
-  for (const double percent : {0.0, 0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9,
-                               100.0}) {
+  for (const double percent :
+       {0.0, 0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0}) {
     const std::string name = fmt::format("{}", percent);
     kls[name] = vitrine::quantile(report.kls, percent / 100);
     deltas[name] = vitrine::quantile(report.delta_ps, percent / 100);
@@ -199,7 +202,7 @@ int run_perplexity(const PerplexityArguments& arguments) {
     plan.chunks.most_chunks = arguments.chunks;
     plan.chunks.scores_all = arguments.scores_all;
   }
-  // Of a vocabulary whose texts begin with a token of their own, each chunk does.
+  // Each chunk begins with the token that texts of this vocabulary begin with.
   const std::vector<int32_t> begin = tokenizer.encode("", true);
   if (!begin.empty()) plan.chunks.begin_token = begin.front();
   plan.chunks.before_step = [] { stop_if_interrupted("perplexity: cancelled before the end"); };
@@ -209,18 +212,20 @@ int run_perplexity(const PerplexityArguments& arguments) {
       arguments.model, vitrine::scoring_options(plan.chunks.context, engine_options, kRows));
   const auto vocab_size = static_cast<size_t>(engine->summary().vocab_size);
   if (base && base->head().vocab_size != static_cast<int64_t>(vocab_size)) {
-    refuse(fmt::format("{}: a vocabulary of {} tokens, and that of {} has {}; expected models of "
-                       "one tokenizer",
-                       arguments.base, base->head().vocab_size, arguments.model, vocab_size));
+    refuse(
+        fmt::format("{}: a vocabulary of {} tokens, and that of {} has {}; expected models of "
+                    "one tokenizer",
+                    arguments.base, base->head().vocab_size, arguments.model, vocab_size));
   }
   std::optional<vitrine::LogprobFileWriter> writer;
   if (writes_base) {
     const size_t used = plan.num_chunks * static_cast<size_t>(plan.chunks.context);
     writer.emplace(arguments.base,
-                   vitrine::LogprobFileHead{plan.chunks.context, static_cast<int64_t>(vocab_size),
-                                            static_cast<int64_t>(plan.num_chunks),
-                                            {plan.ids.begin(), plan.ids.begin() +
-                                                                   static_cast<ptrdiff_t>(used)}});
+                   vitrine::LogprobFileHead{
+                       plan.chunks.context,
+                       static_cast<int64_t>(vocab_size),
+                       static_cast<int64_t>(plan.num_chunks),
+                       {plan.ids.begin(), plan.ids.begin() + static_cast<ptrdiff_t>(used)}});
   }
   ChunkLine line(!arguments.json && !arguments.quiet);
   vitrine::TokenLosses losses;

@@ -48,8 +48,8 @@ int run_samples(const SamplesArguments& arguments) {
       arguments.inputs, [](const std::string& input) { return input.ends_with(".eval"); });
   if (!writes) {
     require_output_folder("--out", arguments.out);
-    const size_t count = vitrine::read_lm_eval_samples(samples_files(arguments.inputs),
-                                                       arguments.out);
+    const size_t count =
+        vitrine::read_lm_eval_samples(samples_files(arguments.inputs), arguments.out);
     write_note(fmt::format("{}: {} items of lm-eval's", arguments.out, count));
     return 0;
   }

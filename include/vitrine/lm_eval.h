@@ -3,7 +3,8 @@
 //
 //     const Evaluation base = read_evaluation("base.eval");
 //     write_lm_eval_samples(base, Suite::open("core"), "samples");
-//     read_lm_eval_samples(std::vector<std::string>{"samples_arc_easy_2026-11-29.jsonl"}, "arc.eval");
+//     read_lm_eval_samples(std::vector<std::string>{"samples_arc_easy_2026-11-29.jsonl"},
+//     "arc.eval");
 #pragma once
 
 #include <span>
@@ -14,9 +15,9 @@
 namespace vitrine {
 
 /// Writes `folder`/samples_TASK.jsonl for each task that has results, a line an item, as lm-eval
-/// 0.4 logs samples: doc, target, arguments, resps, filtered_resps, filter, metrics and their values,
-/// and the three hashes. A task of answers has the form of `generate_until` (the filter is the
-/// scorer, filtered_resps what it read), one of choices that of `multiple_choice` (of which the
+/// 0.4 logs samples: doc, target, arguments, resps, filtered_resps, filter, metrics and their
+/// values, and the three hashes. A task of answers has the form of `generate_until` (the filter is
+/// the scorer, filtered_resps what it read), one of choices that of `multiple_choice` (of which the
 /// flag "greedy" is not known, "None"), one of texts that of `loglikelihood_rolling`. Items of
 /// results that are not there are left out. Throws kInvalidArgument where the evaluation is one of
 /// another suite or of other options of it, and kIo.

@@ -24,8 +24,8 @@ namespace vitrine {
 /// How a text is cut into chunks that do not overlap, each of which begins anew. What is left at
 /// the text's end is no chunk.
 struct ChunkOptions {
-  int64_t context = 512;    ///< ids of a chunk, at least 4; a model's context must hold them
-  int64_t most_chunks = 0;  ///< the first so many; 0: all
+  int64_t context = 512;     ///< ids of a chunk, at least 4; a model's context must hold them
+  int64_t most_chunks = 0;   ///< the first so many; 0: all
   int32_t begin_token = -1;  ///< stands in the place of each chunk's first id; -1: the id stays
   /// Every id of a chunk but its first is scored; else those behind its middle, which have at
   /// least context / 2 + 1 ids before them.
@@ -48,9 +48,9 @@ struct ChunkToken {
   std::span<const float> logits;  ///< [vocabulary], as StepOutput has them
 };
 
-/// Calls `on_token` with each id that is scored, in order. Throws kInvalidArgument as count_chunks()
-/// does, for ids out of range and a model without logits of each token; kBadFile where a logit is
-/// not finite.
+/// Calls `on_token` with each id that is scored, in order. Throws kInvalidArgument as
+/// count_chunks() does, for ids out of range and a model without logits of each token; kBadFile
+/// where a logit is not finite.
 VITRINE_API void score_chunks(Stepper& model, std::span<const int32_t> ids,
                               const ChunkOptions& options,
                               const std::function<void(const ChunkToken&)>& on_token);
@@ -73,14 +73,14 @@ class VITRINE_API TokenLosses {
 
 // ---- llama.cpp's file of log-probabilities -----------------------------------------------------
 
-/// What such a file begins with. All numbers of the file are little-endian: "_logits_", int32 ids of
-/// a chunk, int32 size of the vocabulary, int32 number of chunks, int32 ids, and for each scored id
-/// float32 s and m and a uint16 u for each token (one more where their number is odd):
-/// log p = s u + m, with logits of 16 and more below the largest one as if they were 16 below.
+/// What such a file begins with. All numbers of the file are little-endian: "_logits_", int32 ids
+/// of a chunk, int32 size of the vocabulary, int32 number of chunks, int32 ids, and for each scored
+/// id float32 s and m and a uint16 u for each token (one more where their number is odd): log p = s
+/// u + m, with logits of 16 and more below the largest one as if they were 16 below.
 struct LogprobFileHead {
-  int64_t context = 0;           ///< ids of a chunk
-  int64_t vocab_size = 0;        ///< tokens of a row
-  int64_t chunks = 0;            ///< that it has
+  int64_t context = 0;            ///< ids of a chunk
+  int64_t vocab_size = 0;         ///< tokens of a row
+  int64_t chunks = 0;             ///< that it has
   std::vector<int32_t> ids = {};  ///< [chunks][context]
 };
 
@@ -145,17 +145,17 @@ VITRINE_API DivergedToken compare_with_base(std::span<const float> logits,
 /// What llama-perplexity's `--kl-divergence` reports. Standard errors take tokens for independent,
 /// as it takes them; clustered_mean() does not.
 struct VITRINE_API DivergenceReport {
-  size_t num_tokens = 0;        ///< that were compared
-  Estimate perplexity = {};     ///< the model's
-  Estimate base_perplexity = {};  ///< the base's
-  double correlation = 0;       ///< of both log-probabilities over tokens, -1 to 1
-  Estimate log_ratio = {};      ///< ln(perplexity / base_perplexity)
-  Estimate ratio = {};          ///< perplexity / base_perplexity
-  Estimate difference = {};     ///< perplexity - base_perplexity
-  Estimate kl = {};             ///< KL(base || model), nats a token
-  Estimate delta_p = {};        ///< probability of the right token less the base's
-  Estimate rms_delta_p = {};    ///< root of the mean square of that
-  Estimate same_best = {};      ///< share of tokens with DivergedToken::is_same_best
+  size_t num_tokens = 0;              ///< that were compared
+  Estimate perplexity = {};           ///< the model's
+  Estimate base_perplexity = {};      ///< the base's
+  double correlation = 0;             ///< of both log-probabilities over tokens, -1 to 1
+  Estimate log_ratio = {};            ///< ln(perplexity / base_perplexity)
+  Estimate ratio = {};                ///< perplexity / base_perplexity
+  Estimate difference = {};           ///< perplexity - base_perplexity
+  Estimate kl = {};                   ///< KL(base || model), nats a token
+  Estimate delta_p = {};              ///< probability of the right token less the base's
+  Estimate rms_delta_p = {};          ///< root of the mean square of that
+  Estimate same_best = {};            ///< share of tokens with DivergedToken::is_same_best
   std::vector<double> kls = {};       ///< [num_tokens] ascending
   std::vector<double> delta_ps = {};  ///< [num_tokens] ascending
 };

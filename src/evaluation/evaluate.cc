@@ -82,8 +82,10 @@ class SuiteRun {
         target_(target),
         options_(options),
         takes_messages_(target.takes_messages()),
-        file_(path, head(suite, target), options.overwrite) {
-    for (const Task& task : suite.data().tasks) total_ += task.items.size();
+        file_(path, head(suite, target, options), options.overwrite) {
+    for (const Task& task : suite.data().tasks) {
+      if (is_asked(task.told, options)) total_ += task.items.size();
+    }
   }
 
   bool run() {
@@ -101,12 +103,23 @@ class SuiteRun {
     EvaluatedItem result;
   };
 
-  static evaluation::RunHead head(const Suite& suite, const EvaluationTarget& target) {
+  /// Programs are asked for where they may be run: else nobody could read them.
+  static bool is_asked(const SuiteTask& task, const EvaluationOptions& options) {
+    return options.runs_code || task.scorer != "code";
+  }
+
+  static evaluation::RunHead head(const Suite& suite, const EvaluationTarget& target,
+                                  const EvaluationOptions& options) {
     evaluation::RunHead head{suite.name(),
                              suite.version(),
                              suite.digest(),
                              target.facts_json(),
                              {suite.tasks().begin(), suite.tasks().end()}};
+    for (SuiteTask& task : head.tasks) {
+      if (is_asked(task, options)) continue;
+      task.num_items = 0;
+      task.left_out = "its answers are programs, which are run where the host says so (--run-code)";
+    }
     return head;
   }
   double seconds() const { return file_.seconds() + seconds_since(begin_); }
@@ -128,6 +141,7 @@ class SuiteRun {
   // Texts and choices, and the references of answers, which stay until the answers are there.
   bool run_scored() {
     for (const Task& task : suite_.data().tasks) {
+      if (!is_asked(task.told, options_)) continue;
       for (const Item& item : task.items) {
         if (file_.has(task.told.name, item.id)) continue;
         EvaluatedItem result = begin_item(task, item);

@@ -146,8 +146,7 @@ class SamplesReader {
   void add(const std::string& file_task, const Json& sample, const std::string& place) {
     const Json* filter = find(sample, "filter");
     const std::string filtered_by = filter != nullptr ? text_of(*filter) : "none";
-    const std::string name =
-        filtered_by == "none" ? file_task : file_task + "@" + filtered_by;
+    const std::string name = filtered_by == "none" ? file_task : file_task + "@" + filtered_by;
     ReadTask& task = tasks_[name];
     EvaluatedItem item;
     item.task = name;
@@ -185,7 +184,8 @@ class SamplesReader {
       if (!number || !std::isfinite(*number)) continue;
       item.parts[metric] = *number;
       const bool is_share = *number >= 0 && *number <= 1;
-      const bool is_better = metric == "exact_match" || (metric == "acc" && primary != "exact_match");
+      const bool is_better =
+          metric == "exact_match" || (metric == "acc" && primary != "exact_match");
       if (is_share && (primary.empty() || is_better)) primary = metric;
     }
     if (primary.empty()) {
@@ -224,8 +224,9 @@ class SamplesReader {
     const Json& first = filtered->front();
     if (filtered->size() == 1 && number_of(first) && is_rolling(sample)) {
       throw Error(ErrorKind::kUnsupported,
-                  place + ": it tells the log-probability of a whole text; expected answers or "
-                          "choices (`vitrine perplexity` compares texts)");
+                  place +
+                      ": it tells the log-probability of a whole text; expected answers or "
+                      "choices (`vitrine perplexity` compares texts)");
     }
     item.extracted = text_of(first);
     item.answer = item.extracted;
@@ -241,9 +242,8 @@ class SamplesReader {
   // A text alone was asked: no continuation, and nothing of how to generate.
   static bool is_rolling(const Json& sample) {
     const Json* arguments = find(sample, "arguments");
-    const Json* first = arguments != nullptr && arguments->is_object()
-                            ? find(*arguments, "gen_args_0")
-                            : nullptr;
+    const Json* first =
+        arguments != nullptr && arguments->is_object() ? find(*arguments, "gen_args_0") : nullptr;
     return first != nullptr && first->is_object() && !first->contains("arg_1");
   }
 
@@ -282,9 +282,8 @@ class SamplesReader {
   static std::string choice_text(const Json& sample, size_t number) {
     const Json* arguments = find(sample, "arguments");
     const std::string name = "gen_args_" + std::to_string(number);
-    const Json* one = arguments != nullptr && arguments->is_object()
-                          ? find(*arguments, name.c_str())
-                          : nullptr;
+    const Json* one =
+        arguments != nullptr && arguments->is_object() ? find(*arguments, name.c_str()) : nullptr;
     const Json* text = one != nullptr && one->is_object() ? find(*one, "arg_1") : nullptr;
     return text != nullptr ? text_of(*text) : std::to_string(number);
   }

@@ -103,8 +103,8 @@ Json choice_sample(const Task& task, const Item& item, size_t number, const Eval
   const auto best = std::ranges::max_element(result.choice_logprobs);
   const bool is_best = best - result.choice_logprobs.begin() == result.right_choice;
   const bool has_answer = !result.choice_logprobs.empty();
-  end_sample(result, prompt,
-             {{"acc", has_answer && is_best ? 1.0 : 0.0}, {"score", result.score}}, sample);
+  end_sample(result, prompt, {{"acc", has_answer && is_best ? 1.0 : 0.0}, {"score", result.score}},
+             sample);
   return sample;
 }
 
@@ -145,8 +145,8 @@ void write_lm_eval_samples(const Evaluation& evaluation, const Suite& suite,
   if (evaluation.suite_digest != suite.digest()) {
     throw Error(ErrorKind::kInvalidArgument,
                 evaluation.path + ": its suite '" + evaluation.suite + "' has the digest " +
-                    evaluation.suite_digest + ", and '" + suite.name() + "' has " +
-                    suite.digest() + "; expected the same suite, tasks and numbers of items");
+                    evaluation.suite_digest + ", and '" + suite.name() + "' has " + suite.digest() +
+                    "; expected the same suite, tasks and numbers of items");
   }
   std::map<std::pair<std::string, std::string>, const EvaluatedItem*> results;
   for (const EvaluatedItem& item : evaluation.items) results[{item.task, item.id}] = &item;

@@ -263,6 +263,8 @@ class ModelTarget final : public EvaluationTarget {
                       : event.reason == StopReason::kLength    ? "length"
                                                                : "stop";
         if (event.error) result.error = event.error->what();
+        // A step that was cancelled is nobody's answer.
+        if (event.error && event.error->kind() == ErrorKind::kCancelled) result.stop = "cancelled";
         break;
     }
   }

@@ -25,7 +25,7 @@ std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
-Json evaluation_json(const Evaluation& evaluation) {
+Json bound_evaluation(const Evaluation& evaluation) {
   return {{"name", file_name(evaluation.path)},
           {"digest", {{"sha256", evaluation.sha256}}},
           {"items", evaluation.items.size()},
@@ -49,7 +49,7 @@ Json statement(const GateFile& gate, const Evaluation& baseline, const Evaluatio
                std::span<const Evaluation> noise, const SealKey& key) {
   const Verdict verdict = run_gate(gate, baseline, candidate, noise);
   Json perturbed = Json::array();
-  for (const Evaluation& one : noise) perturbed.push_back(evaluation_json(one));
+  for (const Evaluation& one : noise) perturbed.push_back(bound_evaluation(one));
   return {
       {"_type", kStatementType},
       {"subject", subjects(candidate)},
@@ -63,8 +63,8 @@ Json statement(const GateFile& gate, const Evaluation& baseline, const Evaluatio
           {"version", baseline.suite_version},
           {"digest", {{"sha256", baseline.suite_digest}}}}},
         {"gate", {{"name", gate.name}, {"digest", {{"sha256", gate.sha256}}}, {"text", gate.text}}},
-        {"baseline", evaluation_json(baseline)},
-        {"candidate", evaluation_json(candidate)},
+        {"baseline", bound_evaluation(baseline)},
+        {"candidate", bound_evaluation(candidate)},
         {"noise", perturbed},
         {"verdict", Json::parse(verdict_json(verdict))}}}};
 }

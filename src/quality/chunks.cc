@@ -23,9 +23,9 @@ size_t first_scored(const ChunkOptions& options) {
 }
 
 size_t count_chunks(size_t num_ids, const ChunkOptions& options) {
-  require(options.context >= kLeastContext,
-          "a chunk of " + std::to_string(options.context) + " ids; expected at least " +
-              std::to_string(kLeastContext));
+  require(options.context >= kLeastContext, "a chunk of " + std::to_string(options.context) +
+                                                " ids; expected at least " +
+                                                std::to_string(kLeastContext));
   require(options.most_chunks >= 0,
           std::to_string(options.most_chunks) + " chunks are asked for; expected 0 or more");
   const size_t whole = num_ids / static_cast<size_t>(options.context);

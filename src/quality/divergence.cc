@@ -23,7 +23,7 @@ struct PairSums {
     bb += second * second;
     ab += first * second;
   }
-  /// Of the two means: variances and covariance of the values, divided by the count less one.
+  /// Returns the two means' covariance: that of the values, divided by the count less one.
   double covariance() const { return (ab / count - a / count * (b / count)) / (count - 1); }
   Estimate first() const { return mean(a, aa); }
   Estimate second() const { return mean(b, bb); }
@@ -46,8 +46,8 @@ double error_of_difference(double first, double second, double covariance) {
 
 }  // namespace
 
-DivergedToken compare_with_base(std::span<const float> logits,
-                                std::span<const float> base_logprobs, int32_t token) {
+DivergedToken compare_with_base(std::span<const float> logits, std::span<const float> base_logprobs,
+                                int32_t token) {
   if (logits.size() != base_logprobs.size()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "a row of " + std::to_string(logits.size()) + " logits is compared with one of " +
@@ -91,9 +91,9 @@ DivergenceReport divergence_report(std::span<const DivergedToken> tokens) {
   report.perplexity = exponential(loss);
   report.base_perplexity = exponential(base_loss);
   report.correlation = covariance / (loss.standard_error * base_loss.standard_error);
-  report.log_ratio = {loss.mean - base_loss.mean,
-                      error_of_difference(loss.standard_error, base_loss.standard_error,
-                                          covariance)};
+  report.log_ratio = {
+      loss.mean - base_loss.mean,
+      error_of_difference(loss.standard_error, base_loss.standard_error, covariance)};
   report.ratio = exponential(report.log_ratio);
   report.difference = {
       report.perplexity.mean - report.base_perplexity.mean,

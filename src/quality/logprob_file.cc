@@ -19,8 +19,8 @@ static_assert(std::endian::native == std::endian::little, "the file's numbers ar
 namespace {
 
 constexpr std::string_view kMagic = "_logits_";
-constexpr float kRange = 16;          // of logits below the largest one
-constexpr float kLargest = 65535;     // of uint16
+constexpr float kRange = 16;       // of logits below the largest one
+constexpr float kLargest = 65535;  // of uint16
 constexpr int64_t kMostVocab = 1 << 24, kMostContext = 1 << 24, kMostChunks = 1 << 24;
 constexpr size_t kHeadBytes = 8 + 3 * sizeof(int32_t);
 
@@ -88,10 +88,10 @@ LogprobFileWriter::LogprobFileWriter(const std::string& path, const LogprobFileH
     : impl_(std::make_unique<Impl>()) {
   check_head(path, ErrorKind::kInvalidArgument, head);
   if (std::ssize(head.ids) != head.chunks * head.context) {
-    throw Error(ErrorKind::kInvalidArgument,
-                path + ": " + std::to_string(head.ids.size()) + " ids of " +
-                    std::to_string(head.chunks) + " chunks of " + std::to_string(head.context) +
-                    "; expected as many as they have");
+    throw Error(ErrorKind::kInvalidArgument, path + ": " + std::to_string(head.ids.size()) +
+                                                 " ids of " + std::to_string(head.chunks) +
+                                                 " chunks of " + std::to_string(head.context) +
+                                                 "; expected as many as they have");
   }
   Impl& impl = *impl_;
   impl.path = path;
@@ -170,16 +170,17 @@ LogprobFileReader::LogprobFileReader(const std::string& path) : impl_(std::make_
   if (is_long) impl.read_bytes(magic.data(), magic.size());
   if (magic != kMagic) {
     throw Error(ErrorKind::kBadFile,
-                path + ": does not begin with '_logits_'; expected log-probabilities of "
-                       "`perplexity --kl-divergence-base`");
+                path +
+                    ": does not begin with '_logits_'; expected log-probabilities of "
+                    "`perplexity --kl-divergence-base`");
   }
   impl.read_bytes(numbers, sizeof numbers);
   impl.head = {numbers[0], numbers[1], numbers[2], {}};
   check_head(path, ErrorKind::kBadFile, impl.head);
   impl.rows = rows_of_chunk(impl.head) * static_cast<size_t>(impl.head.chunks);
   const size_t ids = static_cast<size_t>(impl.head.context * impl.head.chunks);
-  const size_t expected = kHeadBytes + ids * sizeof(int32_t) +
-                          impl.rows * row_values(impl.head) * sizeof(uint16_t);
+  const size_t expected =
+      kHeadBytes + ids * sizeof(int32_t) + impl.rows * row_values(impl.head) * sizeof(uint16_t);
   if (size != expected) {
     throw Error(ErrorKind::kBadFile, path + ": " + std::to_string(size) + " bytes; expected " +
                                          std::to_string(expected) +
@@ -212,10 +213,10 @@ void LogprobFileReader::next(std::span<float> logprobs) {
   std::memcpy(numbers, impl.row.data(), sizeof numbers);
   const float scale = numbers[0], floor = numbers[1];
   if (!(std::isfinite(scale) && std::isfinite(floor) && scale >= 0)) {
-    throw Error(ErrorKind::kBadFile,
-                impl.path + ": row " + std::to_string(impl.read) + " has the scale " +
-                    std::to_string(scale) + " and the least value " + std::to_string(floor) +
-                    "; expected finite numbers");
+    throw Error(ErrorKind::kBadFile, impl.path + ": row " + std::to_string(impl.read) +
+                                         " has the scale " + std::to_string(scale) +
+                                         " and the least value " + std::to_string(floor) +
+                                         "; expected finite numbers");
   }
   for (size_t id = 0; id < logprobs.size(); ++id) {
     logprobs[id] = scale * static_cast<float>(impl.row[id + 4]) + floor;

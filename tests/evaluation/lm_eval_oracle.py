@@ -62,7 +62,7 @@ def score_choices(folder, name, samples):
 
 
 def score_answers(folder, name, samples):
-    """The same of answers: exact_match behind the filter that is nearest to the scorer."""
+    """Scores answers by exact_match behind the filter that is nearest to the scorer."""
     scorer = samples[0]["filter"]
     steps = {"number": [["regex", {"regex_pattern": f"({NUMBER})", "group_select": -1}]],
              "regex": [["regex", {"regex_pattern": r"is (\w+)"}]]}.get(scorer, [])
