@@ -250,8 +250,8 @@ int run_serve(const ServeArguments& arguments) {
   std::optional<vitrine::KvEventPublisher> events;
   if (const std::optional<vitrine::KvEventOptions> asked = arguments.events.read()) {
     if (arguments.no_cache) refuse("--kv-events tells what is kept; expected no --no-cache");
-    std::vector<std::string> names;
-    for (const ModelPlace& place : places) names.push_back(place.name);
+    std::vector<std::string> names(places.size());
+    std::ranges::transform(places, names.begin(), &ModelPlace::name);
     events.emplace(*asked, std::move(names));
   }
   vitrine::HttpServer http(options);
