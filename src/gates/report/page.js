@@ -113,7 +113,7 @@ function showRules(candidate) {
 
 function showTasks(candidate) {
   table($('tasks'), [['task'], ['domain'], ['items', 'number'], ['baseline', 'number'], ['candidate', 'number'], ['lost', 'number'], ['gained', 'number'], ['drop, 95 % bounds', 'number'], ['same bits', 'number'], ['']],
-    candidate.comparison.tasks.map(task => {
+    candidate.comparison.tasks.filter(task => task.items > 0).map(task => {
       const right = n => task.items ? percent(n / task.items) : '–';
       const isText = task.kind === 'text';
       return {cls: task.is_counted || isText ? '' : 'uncounted', cells: [task.name, task.domain, String(task.items),
