@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """lm-eval as the oracle of samples. Needs `pip install lm_eval==0.4.13`, no torch; not run in CI.
 
-usage: lm_eval_oracle.py score FOLDER    lm-eval's tasks, filters and metrics over the samples that
-                                         `vitrine samples RUN.eval --out FOLDER` wrote, item by item
-       lm_eval_oracle.py make FOLDER     the fixture in tests/evaluation/lm_eval: samples that lm-eval
+usage: lm_eval_oracle.py score FOLDER [TASK …]   lm-eval's tasks, filters and metrics over the samples
+                                     that `vitrine samples RUN.eval --out FOLDER` wrote, item by item;
+                                     TASK: one whose choices are normalised by bytes
+       lm_eval_oracle.py make FOLDER             the fixture in tests/evaluation/lm_eval: samples that lm-eval
                                          logs of a model that is made up
 """
 
@@ -46,7 +47,7 @@ def filtered(responses, docs, steps):
     return [one.filtered_resps["read"] for one in instances]
 
 
-def score_choices(folder, name, samples):
+def score_choices(folder, name, samples, by_bytes):
     """Pairs of what lm-eval says and what Vitrine said: acc, and by bytes and characters."""
     docs = [{"prompt": one["arguments"]["gen_args_0"]["arg_0"], "choices": one["doc"]["choices"],
              "answer": int(one["target"])} for one in samples]
@@ -57,8 +58,10 @@ def score_choices(folder, name, samples):
     for one, doc in zip(samples, task.eval_docs):
         pairs = [(float(value), False) for value, _ in one["filtered_resps"]]
         told = task.process_results(doc, pairs)
-        yield one, {"acc": (told["acc"], one["acc"]), "acc_bytes": (told["acc_bytes"], one["score"]),
-                    "acc_norm": (told["acc_norm"], one["score"])}
+        alike = {"acc": (told["acc"], one["acc"])}
+        for metric in ("acc_bytes", "acc_norm") if name in by_bytes else ():
+            alike[metric] = (told[metric], one["score"])
+        yield one, alike
 
 
 def score_answers(folder, name, samples):
@@ -79,7 +82,7 @@ def score_answers(folder, name, samples):
         yield one, {"exact_match": (float(told), float(one["score"]))}
 
 
-def score(folder):
+def score(folder, *by_bytes):
     """Prints a line a task and metric, and each item that differs."""
     with tempfile.TemporaryDirectory() as work:
         for path in sorted(pathlib.Path(folder).glob("samples_*.jsonl")):
@@ -92,7 +95,7 @@ def score(folder):
                 if hashes != [one["doc_hash"], one["prompt_hash"], one["target_hash"]]:
                     print(f"{name} {one['doc_id']}: hashes differ")
             if len(samples[0]["resps"]) > 1:
-                scored = list(score_choices(work, name, samples))
+                scored = list(score_choices(work, name, samples, by_bytes))
             elif "byte_perplexity" in samples[0]:
                 continue
             else:
@@ -167,4 +170,4 @@ def make(folder):
 
 
 if __name__ == "__main__":
-    {"score": score, "make": make}[sys.argv[1]](sys.argv[2])
+    {"score": score, "make": make}[sys.argv[1]](*sys.argv[2:])
