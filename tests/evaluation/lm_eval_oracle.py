@@ -65,7 +65,7 @@ def score_choices(folder, name, samples, by_bytes):
 
 
 def score_answers(folder, name, samples):
-    """Scores answers by exact_match behind the filter that is nearest to the scorer."""
+    """Yields the same of answers: exact_match behind the filter that is nearest to the scorer."""
     scorer = samples[0]["filter"]
     steps = {"number": [["regex", {"regex_pattern": f"({NUMBER})", "group_select": -1}]],
              "regex": [["regex", {"regex_pattern": r"is (\w+)"}]]}.get(scorer, [])

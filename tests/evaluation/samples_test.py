@@ -146,7 +146,7 @@ class ToLmEval(SamplesTest):
             self.assertEqual(one["acc"], float(nats.index(max(nats)) == int(one["target"])))
             self.assertEqual(one["arguments"]["gen_args_1"],
                              {"arg_0": one["doc"]["prompt"], "arg_1": one["doc"]["choices"][1]})
-        # And back: the same scores.
+        # Read back they have the same scores.
         _, back = self.read(self.folder / "made")
         self.assertEqual({key[1]: item["score"] for key, item in back.items()
                           if key[0].startswith("words")}, {str(i): 1.0 for i in range(5)})
