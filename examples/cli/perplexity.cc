@@ -202,7 +202,7 @@ int run_perplexity(const PerplexityArguments& arguments) {
     plan.chunks.most_chunks = arguments.chunks;
     plan.chunks.scores_all = arguments.scores_all;
   }
-  // Each chunk begins with the token that texts of this vocabulary begin with.
+  // Each chunk begins with the token that texts of this vocabulary begin with, where there is one.
   const std::vector<int32_t> begin = tokenizer.encode("", true);
   if (!begin.empty()) plan.chunks.begin_token = begin.front();
   plan.chunks.before_step = [] { stop_if_interrupted("perplexity: cancelled before the end"); };

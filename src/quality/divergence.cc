@@ -23,7 +23,7 @@ struct PairSums {
     bb += second * second;
     ab += first * second;
   }
-  /// Returns the two means' covariance: that of the values, divided by the count less one.
+  /// Returns the covariance of the two means: that of the values, divided by the count less one.
   double covariance() const { return (ab / count - a / count * (b / count)) / (count - 1); }
   Estimate first() const { return mean(a, aa); }
   Estimate second() const { return mean(b, bb); }
