@@ -29,4 +29,15 @@ void change_items(Evaluation& evaluation, const std::string& task,
 /// Makes an answer wrong, and its ids differ from the second on.
 void spoil(EvaluatedItem& item);
 
+/// A gate of these rules.
+inline GateFile gate_of(const std::string& rules) {
+  return GateFile::parse("[gate]\nname = \"g\"\n" + rules, "g.toml");
+}
+
+/// A rule of a metric, with further fields.
+inline std::string rule_of(const std::string& metric, const std::string& more = "") {
+  return "[[rule]]\nname = \"" + metric + "\"\nmetric = \"" + metric + "\"\n" + more +
+         "\nnext = \"roll back\"\n";
+}
+
 }  // namespace vitrine::testing

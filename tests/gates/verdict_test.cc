@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "tests/gates/made_evaluations.h"
 
@@ -16,15 +15,6 @@ using Json = nlohmann::json;
 const MadeSuite kSmall = {
     .answers = 40, .choices = 40, .calls = 20, .safety = 20, .needles = 20, .texts = 6};
 const MadeSuite kLarge = {.answers = 1300};
-
-GateFile gate_of(const std::string& rules) {
-  return GateFile::parse("[gate]\nname = \"g\"\n" + rules, "g.toml");
-}
-
-std::string rule_of(const std::string& metric, const std::string& more = "") {
-  return "[[rule]]\nname = \"" + metric + "\"\nmetric = \"" + metric + "\"\n" + more +
-         "\nnext = \"roll back\"\n";
-}
 
 /// The only rule's verdict.
 RuleVerdict judge(const std::string& metric, const std::string& more, const Evaluation& base,
@@ -453,52 +443,6 @@ TEST(Verdicts, HaveAJsonForm) {
   EXPECT_EQ(json["rules"][2]["outcome"], "refused");
   EXPECT_EQ(json["rules"][2]["num_breaking"], 10);
   EXPECT_TRUE(json["rules"][0]["interval"][0].is_null());
-}
-
-/// A gate of the usual rules, and evaluations in which only noise is at work: as many items are
-/// lost as are gained, and texts and durations scatter.
-Evaluation with_noise(const MadeSuite& made, double flips, std::mt19937_64& random) {
-  std::uniform_real_distribution<double> uniform;
-  std::normal_distribution<double> normal;
-  Evaluation evaluation = make_evaluation(made, "cand.eval");
-  for (EvaluatedItem& item : evaluation.items) {
-    if (item.task == "sums" && uniform(random) < flips) spoil(item);
-    item.first_token_seconds *= std::exp(0.2 * normal(random));
-    item.total_seconds = item.first_token_seconds + 0.2 * std::exp(0.2 * normal(random));
-  }
-  return evaluation;
-}
-
-TEST(Simulations, FalseAlarmsStayBelowTheFamilysLevel) {
-  const MadeSuite made = {.answers = 400};
-  const GateFile gate =
-      gate_of(rule_of("success_drop", "bound = 0.01") +
-              rule_of("first_token_ratio", "bound = 1.0") + rule_of("token_ratio", "bound = 1.0"));
-  std::mt19937_64 random(7);
-  int refused = 0;
-  constexpr int kRuns = 600;
-  for (int run = 0; run < kRuns; ++run) {
-    const Evaluation base = with_noise(made, 0.05, random), cand = with_noise(made, 0.05, random);
-    if (run_gate(gate, base, cand).outcome == GateOutcome::kRefused) ++refused;
-  }
-  // 0.05 and three standard errors of so many runs.
-  EXPECT_LE(refused, 0.05 * kRuns + 3 * std::sqrt(0.05 * 0.95 * kRuns));
-  EXPECT_GE(refused, 1);
-}
-
-TEST(Simulations, DamageIsFound) {
-  const MadeSuite made = {.answers = 400};
-  const GateFile gate =
-      gate_of(rule_of("success_drop", "bound = 0.01") +
-              rule_of("first_token_ratio", "bound = 1.1") + rule_of("token_ratio", "bound = 1.1"));
-  std::mt19937_64 random(8);
-  int refused = 0;
-  constexpr int kRuns = 200;
-  for (int run = 0; run < kRuns; ++run) {
-    const Evaluation base = with_noise(made, 0.02, random), cand = with_noise(made, 0.09, random);
-    if (run_gate(gate, base, cand).outcome == GateOutcome::kRefused) ++refused;
-  }
-  EXPECT_GE(refused, 0.9 * kRuns);
 }
 
 }  // namespace
