@@ -166,6 +166,9 @@ struct GateRule {
   double confidence = 0.95;           ///< of each bound of the interval
   bool is_optional = false;           ///< what was not measured leaves the verdict as it is
   bool is_beyond_noise = false;       ///< refused only for more than noise alone does
+  bool never_refuses = false;         ///< passes or is inconclusive: what it measures has causes
+                                      ///< beside the candidate
+  bool is_of_counted = false;   ///< looks at tasks that count alone (ComparedTask::is_counted)
   std::string stands_for = {};  ///< a rule that it decides where it passes; it refuses nothing
   std::string next = {};        ///< the next move where it fails
   std::map<std::string, double> options = {};  ///< the metric's own

@@ -23,9 +23,9 @@ constexpr std::array<std::pair<const char*, GateKind>, 3> kGateKinds = {
     {{"within", GateKind::kWithin},
      {"not_worse", GateKind::kNotWorse},
      {"exact", GateKind::kExact}}};
-constexpr std::array kRuleFields = {"name",  "metric",     "scope",       "kind",
-                                    "bound", "confidence", "optional",    "stands_for",
-                                    "next",  "except",     "beyond_noise"};
+constexpr std::array kRuleFields = {
+    "name",       "metric", "scope",  "kind",         "bound",         "confidence",  "optional",
+    "stands_for", "next",   "except", "beyond_noise", "never_refuses", "counted_only"};
 
 template <typename Names>
 std::string list_names(const Names& names) {
@@ -138,6 +138,8 @@ GateRule read_rule(const GateTable& table, double gate_confidence) {
   rule.confidence = table.confidence(gate_confidence);
   rule.is_optional = table.flag("optional");
   rule.is_beyond_noise = table.flag("beyond_noise");
+  rule.never_refuses = table.flag("never_refuses");
+  rule.is_of_counted = table.flag("counted_only");
   rule.stands_for = table.text("stands_for", "");
   rule.next = table.text("next", "");
   if (!rule.next.empty() && std::ranges::find(kNextMoves, rule.next) == kNextMoves.end()) {

@@ -46,6 +46,7 @@ MetricInput input_of(const GateFile& gate, const GateRule& rule, const Pairing& 
   MetricInput input{{}, rule, confidence};
   for (const gates::PairedTask& task : pairing.tasks) {
     const bool is_left_out = !rule.except.empty() && is_in_scope(*task.told, rule.except);
+    if (rule.is_of_counted && !task.is_counted) continue;
     if (is_in_scope(*task.told, rule.scope) && !is_left_out) input.tasks.push_back(&task);
   }
   return input;
@@ -61,7 +62,9 @@ double shared_confidence(const GateFile& gate, const GateRule& rule) {
 gates::Measured measure_rule(const GateFile& gate, const GateRule& rule, const Pairing& pairing) {
   const MetricInput input = input_of(gate, rule, pairing, shared_confidence(gate, rule));
   if (input.tasks.empty()) {
-    return gates::not_measured("the suite has no task in scope '" + rule.scope + "'");
+    return gates::not_measured("the suite has no task " +
+                               std::string(rule.is_of_counted ? "that counts " : "") +
+                               "in scope '" + rule.scope + "'");
   }
   return gates::find_metric(rule.metric)->measure(input);
 }
@@ -81,7 +84,7 @@ RuleVerdict verdict_of(const GateFile& gate, const GateRule& rule, const Pairing
   verdict.confidence = shared_confidence(gate, rule);
   const bool is_inferred = rule.kind != GateKind::kExact && verdict.why.empty();
   verdict.interval = is_inferred ? measured.interval : Interval{gates::kNone, gates::kNone};
-  const bool may_refuse = is_inferred && rule.stands_for.empty();
+  const bool may_refuse = is_inferred && rule.stands_for.empty() && !rule.never_refuses;
   verdict.p_value = may_refuse ? measured.p_worse : gates::kNone;
   if (is_inferred) verdict.items_needed = measured.needed;
   return verdict;
@@ -93,7 +96,8 @@ GateOutcome outcome_of(const RuleVerdict& verdict, double level) {
   const bool is_worse = verdict.p_holm < level;
   switch (rule.kind) {
     case GateKind::kExact:
-      return verdict.found <= rule.bound ? GateOutcome::kPasses : GateOutcome::kRefused;
+      if (verdict.found <= rule.bound) return GateOutcome::kPasses;
+      return rule.never_refuses ? GateOutcome::kInconclusive : GateOutcome::kRefused;
     case GateKind::kNotWorse:
       if (is_worse) return GateOutcome::kRefused;
       // Where there is no test, more than the bound is neither shown nor ruled out.

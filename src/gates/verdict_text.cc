@@ -62,6 +62,8 @@ Json json_of_rule(const RuleVerdict& verdict) {
           {"options", rule.options},
           {"optional", rule.is_optional},
           {"beyond_noise", rule.is_beyond_noise},
+          {"never_refuses", rule.never_refuses},
+          {"counted_only", rule.is_of_counted},
           {"stands_for", rule.stands_for},
           {"outcome", gate_outcome_name(verdict.outcome)},
           {"why", verdict.why},

@@ -188,7 +188,8 @@ TEST(GateFiles, AreRefusedForARule) {
   EXPECT_EQ(
       rule_message(drop + "bound = 0.1\nmargin = 1\n"),
       "g.toml: [[rule]] 'x': there is no field 'margin'; expected one of name, metric, scope, "
-      "kind, bound, confidence, optional, stands_for, next, except, beyond_noise");
+      "kind, bound, confidence, optional, stands_for, next, except, beyond_noise, never_refuses, "
+      "counted_only");
   EXPECT_EQ(rule_message(drop + "bound = 0.1\nkind = \"maybe\"\n"),
             "g.toml: [[rule]] 'x': 'kind' is 'maybe'; expected within, not_worse or exact");
   EXPECT_EQ(rule_message(drop + "bound = 0.1\noptional = 1\n"),
