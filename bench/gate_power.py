@@ -27,10 +27,10 @@ LAYERS, EXPERTS = 4, 8  # of the shipped model
 
 # Severities, mild to heavy, as damage_model.py takes them, and how to tell that the place is named.
 SWEEPS = {
-    "expert": ["3", "2", "1"],          # bits that are left of one expert's four
-    "channel": ["1", "4", "16", "64"],  # largest channels of a layer's norm that are cut off
-    "rope": ["1.1", "1.5", "2", "4"],   # times the base
-    "merges": ["1", "5", "20"],         # first merges that are dropped
+    "expert": ["2", "1"],          # bits that are left of one expert's four
+    "channel": ["4", "16", "64"],  # largest channels of a layer's norm that are cut off
+    "rope": ["1.5", "4"],          # times the base
+    "merges": ["1", "5"],          # first merges that are dropped
 }
 
 

@@ -20,8 +20,8 @@ namespace vitrine {
 /// Two bounds, each of which holds by itself with the confidence that was asked for: both of 0.95
 /// hold together with 0.9. A bound that the data do not give is infinite or NaN.
 struct Interval {
-  double lower = 0;
-  double upper = 0;
+  double lower = 0;  ///< the lower one
+  double upper = 0;  ///< the upper one
 };
 
 // ---- Distributions -----------------------------------------------------------------------------
