@@ -4,7 +4,7 @@ a folder guesses what plain torch guesses of them, nearly what it guessed before
 
     quantized_heads_test.py GUESS_LINES VITRINE MODEL HEADS [unittest arguments]
 
-HEADS are EAGLE-3 heads of MODEL. Ends with 77 (skipped) where the oracle packages are not installed.
+HEADS are EAGLE-3 heads of MODEL, in int4. Ends with 77 (skipped) where the oracle packages are not installed.
 """
 
 import json
@@ -145,14 +145,17 @@ class QuantizedHeads(unittest.TestCase):
 
     def test_as_often_right(self):
         """Greedily on the heads' own model, and every answer is the one without guesses."""
+        config = json.loads((pathlib.Path(HEADS) / "config.json").read_text())
+        del config["quantization_config"]
+        floats = write_folder(self.folder / "floats", config, numbers_of(pathlib.Path(HEADS), 4))
         folder = self.folder / "own"
-        result = convert(HEADS, folder, "--quantize", "int8")
+        result = convert(floats, folder, "--quantize", "int8")
         self.assertEqual(result.returncode, 0, result.stderr)
         prompts = self.folder / "prompts.jsonl"
         lines = pathlib.Path("bench/speculation_free.jsonl").read_text().splitlines()
         prompts.write_text("\n".join(lines[:8]) + "\n")
         rates = []
-        for heads in (HEADS, folder):
+        for heads in (floats, folder):
             result = subprocess.run(
                 [VITRINE, "bench", "speculate", MODEL, "--candidates", f"eagle3={heads}",
                  "--prompts", prompts, "-n", "96", "--repeat", "1", "--draft-max", "4",
