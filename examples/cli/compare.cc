@@ -115,7 +115,7 @@ void show(const vitrine::Evaluation& baseline, const Compared& compared) {
 }
 
 Compared compare(const CompareArguments& arguments, const vitrine::Evaluation& baseline,
-                 const std::string& path, const Noise& noise, size_t at) {
+                 const std::string& path, const vitrine::DeviationProfile& noise, size_t at) {
   Compared compared;
   compared.evaluation = vitrine::read_evaluation(path);
   note_incomplete(compared.evaluation);
@@ -145,12 +145,12 @@ int run_compare(const CompareArguments& arguments) {
   const vitrine::Evaluation baseline = vitrine::read_evaluation(arguments.baseline);
   note_incomplete(baseline);
   const std::vector<vitrine::Evaluation> perturbed = read_all(arguments.noise);
-  const Noise noise = measure_noise(arguments.logs, baseline, perturbed);
+  const vitrine::DeviationProfile noise = measure_noise(arguments.logs, baseline, perturbed);
   std::vector<Compared> compared;
   for (size_t i = 0; i < arguments.candidates.size(); ++i) {
     compared.push_back(compare(arguments, baseline, arguments.candidates[i], noise, i));
   }
-  write_report(arguments, baseline, compared, noise.levels.num_runs() > 0);
+  write_report(arguments, baseline, compared, noise.num_tokens() > 0);
   for (const Compared& one : compared) {
     if (arguments.json) {
       write_out(vitrine::comparison_json(one.comparison) + "\n");
@@ -166,12 +166,12 @@ int run_gate(const CompareArguments& arguments) {
   const vitrine::GateFile gate = vitrine::GateFile::open(arguments.gate);
   const vitrine::Evaluation baseline = vitrine::read_evaluation(arguments.baseline);
   const std::vector<vitrine::Evaluation> perturbed = read_all(arguments.noise);
-  const Noise noise = measure_noise(arguments.logs, baseline, perturbed);
+  const vitrine::DeviationProfile noise = measure_noise(arguments.logs, baseline, perturbed);
   std::vector<Compared> compared;
   compared.push_back(compare(arguments, baseline, arguments.candidates.front(), noise, 0));
   Compared& one = compared.front();
   one.verdict = vitrine::run_gate(gate, baseline, one.evaluation, perturbed);
-  write_report(arguments, baseline, compared, noise.levels.num_runs() > 0);
+  write_report(arguments, baseline, compared, noise.num_tokens() > 0);
   if (!arguments.seal.empty()) {
     const vitrine::SealKey key = vitrine::SealKey::load_or_create(arguments.seal);
     const std::string path =

@@ -56,9 +56,10 @@ void LogFolders::add_to(CLI::App& command) {
       ->check(not_empty());
 }
 
-Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseline,
-                    const std::vector<vitrine::Evaluation>& noise) {
-  Noise measured;
+vitrine::DeviationProfile measure_noise(const LogFolders& folders,
+                                        const vitrine::Evaluation& baseline,
+                                        const std::vector<vitrine::Evaluation>& noise) {
+  vitrine::DeviationProfile measured;
   if (folders.noise.size() > noise.size()) {
     refuse(
         fmt::format("--noise-logs is given {} times and --noise {} times; expected a folder for "
@@ -70,8 +71,7 @@ Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseli
   for (size_t i = 0; i < folders.noise.size(); ++i) {
     for_each_pair(folders.baseline, baseline, folders.noise[i], noise[i],
                   [&](const std::string& a, const std::string& b, const auto&, const auto&) {
-                    measured.levels.add(a, b, key);
-                    measured.profile.add(a, b, key);
+                    measured.add(a, b, key);
                     return true;
                   });
   }
@@ -80,7 +80,8 @@ Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseli
 
 LogFindings compare_logs(const LogFolders& folders, size_t candidate,
                          const vitrine::Evaluation& baseline, const vitrine::Evaluation& evaluation,
-                         const vitrine::EvaluationComparison& comparison, const Noise& noise) {
+                         const vitrine::EvaluationComparison& comparison,
+                         const vitrine::DeviationProfile& noise) {
   LogFindings findings;
   if (folders.baseline.empty() || candidate >= folders.candidates.size()) return findings;
   const std::optional<vitrine::SealKey> key = opening_key(folders);
@@ -96,14 +97,13 @@ LogFindings compare_logs(const LogFolders& folders, size_t candidate,
         const bool is_flip = flips.contains({before.task, before.id});
         if (!is_flip && others.size() >= kMostPartings) return true;
         (is_flip ? findings.partings : others)
-            .push_back(
-                {before.task, before.id, vitrine::find_log_parting(a, b, noise.levels, key)});
+            .push_back({before.task, before.id, vitrine::find_log_parting(a, b, noise, key)});
         return true;
       });
   for (vitrine::ReportedParting& one : others) {
     if (findings.partings.size() < kMostPartings) findings.partings.push_back(std::move(one));
   }
-  findings.first = vitrine::first_deviation(profile, noise.profile);
+  findings.first = vitrine::first_deviation(profile, noise);
   return findings;
 }
 

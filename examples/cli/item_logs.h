@@ -20,14 +20,10 @@ struct LogFolders {
   void add_to(CLI::App& command);
 };
 
-/// What noise does.
-struct Noise {
-  vitrine::NoiseLevels levels;
-  vitrine::DeviationProfile profile;
-};
-/// Measures it by the logs of the noise's evaluations; of none it knows what rounding does.
-Noise measure_noise(const LogFolders& folders, const vitrine::Evaluation& baseline,
-                    const std::vector<vitrine::Evaluation>& noise);
+/// Measures what noise does by the logs of its evaluations; of none the profile is empty.
+vitrine::DeviationProfile measure_noise(const LogFolders& folders,
+                                        const vitrine::Evaluation& baseline,
+                                        const std::vector<vitrine::Evaluation>& noise);
 
 /// What the logs of a candidate tell.
 struct LogFindings {
@@ -38,6 +34,7 @@ struct LogFindings {
 /// Compares the logs of a candidate, by its number, with the baseline's.
 LogFindings compare_logs(const LogFolders& folders, size_t candidate,
                          const vitrine::Evaluation& baseline, const vitrine::Evaluation& evaluation,
-                         const vitrine::EvaluationComparison& comparison, const Noise& noise);
+                         const vitrine::EvaluationComparison& comparison,
+                         const vitrine::DeviationProfile& noise);
 
 }  // namespace cli

@@ -28,27 +28,6 @@ enum class PartingProbe : uint8_t {
 /// Returns "residual norm", "routing", "expert output" or "log-probability".
 VITRINE_API std::string_view parting_probe_name(PartingProbe probe);
 
-/// How far two runs are apart where nothing is damaged: the largest difference that was seen of
-/// each layer and probe. Not thread-safe.
-class VITRINE_API NoiseLevels {
- public:
-  /// Takes in what a run of a perturbed candidate differs by, as far as both read the same tokens.
-  /// Throws what VtrReader does.
-  void add(const std::string& baseline_log, const std::string& perturbed_log,
-           const std::optional<SealKey>& reader = {});
-  /// Returns a layer's level; what rounding in a log makes where nothing was seen. `layer` is -1 of
-  /// kLogprob.
-  double level(int32_t layer, PartingProbe probe) const;
-  /// Returns how many pairs of logs were taken in.
-  size_t num_runs() const { return num_runs_; }
-  /// Raises a layer's level to that difference.
-  void raise(int32_t layer, PartingProbe probe, double difference);
-
- private:
-  std::map<std::pair<int32_t, PartingProbe>, double> largest_;
-  size_t num_runs_ = 0;
-};
-
 /// How far two models are apart at one place, over many tokens that both read alike.
 struct DeviationCell {
   int32_t layer = -1;                            ///< -1 of kLogprob
@@ -70,6 +49,9 @@ class VITRINE_API DeviationProfile {
            const std::optional<SealKey>& reader = {});
   /// Returns how many tokens were compared.
   size_t num_tokens() const { return num_tokens_; }
+  /// Returns the largest difference that was seen of a layer's probe, of whichever expert, or what
+  /// rounding in a log makes where that is more. `layer` is -1 of kLogprob.
+  double largest(int32_t layer, PartingProbe probe) const;
   /// Returns all places in the order of computation, each beside the noise's. Places with fewer
   /// than 20 tokens are left out.
   std::vector<DeviationCell> cells(const DeviationProfile& noise) const;
@@ -79,7 +61,8 @@ class VITRINE_API DeviationProfile {
     double total = 0;
     size_t count = 0;
   };
-  std::map<std::tuple<int32_t, PartingProbe, int32_t>, Sum> sums_;
+  std::map<std::tuple<int32_t, PartingProbe, int32_t>, Sum> sums_;  // by layer, probe and expert
+  std::map<std::pair<int32_t, PartingProbe>, double> largest_;      // by layer and probe
   size_t num_tokens_ = 0;
 };
 
@@ -116,10 +99,13 @@ struct LogParting {
   int32_t candidate_token = -1;                  ///< likewise
 };
 
-/// Compares two logs of one item, position by position and layer by layer. Throws what VtrReader
-/// does (kIo, kBadFile, kInvalidArgument for a `reader` that is no recipient).
+/// Compares two logs of one item, position by position and layer by layer. `noise`: runs of the
+/// baseline's model perturbed at the size of an ulp beside its own; empty: rounding in the logs is
+/// the measure. Throws what VtrReader does (kIo, kBadFile, kInvalidArgument for a `reader` that is
+/// no recipient).
 VITRINE_API LogParting find_log_parting(const std::string& baseline_log,
-                                        const std::string& candidate_log, const NoiseLevels& noise,
+                                        const std::string& candidate_log,
+                                        const DeviationProfile& noise,
                                         const std::optional<SealKey>& reader = {});
 
 /// Returns one line for people: "position 17 (prompt), layer 2, expert 5: expert output differs by

@@ -34,10 +34,17 @@ void DeviationProfile::add(const std::string& baseline_log, const std::string& o
           const int32_t expert = probe == PartingProbe::kExpertOutput ? difference.expert : -1;
           Sum& sum = sums_[{layer, probe, expert}];
           sum.total += difference.value;
+          double& largest = largest_[{layer, probe}];
+          largest = std::max(largest, difference.value);
           ++sum.count;
           return true;
         });
   }
+}
+
+double DeviationProfile::largest(int32_t layer, PartingProbe probe) const {
+  const auto found = largest_.find({layer, probe});
+  return std::max(gates::rounding_of(probe), found == largest_.end() ? 0 : found->second);
 }
 
 std::vector<DeviationCell> DeviationProfile::cells(const DeviationProfile& noise) const {

@@ -12,7 +12,6 @@ using gates::compare_records;
 using gates::Difference;
 using gates::ItemRun;
 using gates::read_run;
-using gates::rounding_of;
 
 namespace {
 
@@ -30,35 +29,8 @@ std::string_view parting_probe_name(PartingProbe probe) {
   return kNames[static_cast<size_t>(probe)];
 }
 
-double NoiseLevels::level(int32_t layer, PartingProbe probe) const {
-  const auto found = largest_.find({layer, probe});
-  return std::max(rounding_of(probe), found == largest_.end() ? 0 : found->second);
-}
-
-void NoiseLevels::raise(int32_t layer, PartingProbe probe, double difference) {
-  double& level = largest_[{layer, probe}];
-  level = std::max(level, difference);
-}
-
-void NoiseLevels::add(const std::string& baseline_log, const std::string& perturbed_log,
-                      const std::optional<SealKey>& reader) {
-  const ItemRun a = read_run(baseline_log, reader), b = read_run(perturbed_log, reader);
-  ++num_runs_;
-  for (size_t i = 0; i < std::min(a.records.size(), b.records.size()); ++i) {
-    if (a.records[i].position != b.records[i].position ||
-        a.records[i].token != b.records[i].token) {
-      return;
-    }
-    compare_records(a.records[i], b.records[i],
-                    [&](int32_t layer, PartingProbe probe, const Difference& difference) {
-                      raise(layer, probe, difference.value);
-                      return true;
-                    });
-  }
-}
-
 LogParting find_log_parting(const std::string& baseline_log, const std::string& candidate_log,
-                            const NoiseLevels& noise, const std::optional<SealKey>& reader) {
+                            const DeviationProfile& noise, const std::optional<SealKey>& reader) {
   const ItemRun a = read_run(baseline_log, reader), b = read_run(candidate_log, reader);
   LogParting parting;
   const size_t both = std::min(a.records.size(), b.records.size());
@@ -74,7 +46,7 @@ LogParting find_log_parting(const std::string& baseline_log, const std::string& 
     }
     compare_records(left, right,
                     [&](int32_t layer, PartingProbe probe, const Difference& difference) {
-                      const double level = noise.level(layer, probe);
+                      const double level = noise.largest(layer, probe);
                       if (difference.value <= level) return true;
                       parting.kind = LogParting::Kind::kValue;
                       parting.layer = layer;
