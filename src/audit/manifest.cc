@@ -75,9 +75,7 @@ auto file_state(const std::string& path) {
 Json materials(const std::string& log_path, const VtrHeader& header) {
   Json list = Json::array();
   for (const auto& [name, hash] : header.log.hashes) {
-    const bool is_sha256 =
-        hash.size() == 64 && hash.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!is_sha256) {
+    if (!is_hex_of_32_bytes(hash)) {
       throw Error(ErrorKind::kBadFile, log_path + ": the hash of " + quote_text(name) + " is " +
                                            quote_text(hash) +
                                            "; a manifest needs a SHA-256 in hexadecimal");

@@ -58,4 +58,8 @@ std::string hex(std::span<const uint8_t> bytes) {
   return text;
 }
 
+bool is_hex_of_32_bytes(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace vitrine

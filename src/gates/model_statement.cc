@@ -7,9 +7,11 @@
 #include <set>
 
 #include "audit/dsse.h"
+#include "audit/manifest.h"
 #include "core/json_text.h"
 #include "core/sha256.h"
 #include "model_files.h"
+#include "statement_fields.h"
 
 namespace vitrine::gates {
 
@@ -17,53 +19,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Pointer = nlohmann::json::json_pointer;
+using Fields = StatementFields;
 
 constexpr char kBundleMediaType[] = "application/vnd.dev.sigstore.bundle.v0.3+json";
-constexpr char kPayloadType[] = "application/vnd.in-toto+json";
-constexpr char kStatementType[] = "https://in-toto.io/Statement/v1";
 constexpr char kPredicateType[] = "https://model_signing/signature/v1.0";
 constexpr char kMethod[] = "files";
 constexpr char kHash[] = "sha256";
 constexpr size_t kMaxValues = size_t{4} << 20;  // about a million files
-
-/// A JSON object out of a signature, by the paths of its fields.
-class Fields {
- public:
-  Fields(const nlohmann::json& json, std::string file) : json_(json), file_(std::move(file)) {}
-
-  const nlohmann::json& at(const std::string& path, const char* expected) const {
-    const Pointer place(path);
-    if (!json_.contains(place)) refuse(path, "not there", expected);
-    return json_.at(place);
-  }
-  const std::string& text(const std::string& path) const {
-    const nlohmann::json& value = at(path, "a text");
-    if (!value.is_string()) refuse(path, found_text(value), "a text");
-    return value.get_ref<const std::string&>();
-  }
-  const nlohmann::json& list(const std::string& path) const {
-    const nlohmann::json& value = at(path, "a list");
-    if (!value.is_array()) refuse(path, found_text(value), "a list");
-    return value;
-  }
-  void expect(const std::string& path, const std::string& expected) const {
-    const std::string& found = text(path);
-    if (found != expected) refuse(path, quote_text(found), quote_text(expected));
-  }
-  [[noreturn]] void refuse(const std::string& path, const std::string& found,
-                           const std::string& expected) const {
-    throw Error(ErrorKind::kBadFile,
-                file_ + ": '" + path.substr(1) + "' is " + found + "; expected " + expected);
-  }
-
- private:
-  const nlohmann::json& json_;
-  const std::string file_;
-};
-
-bool is_digest(const std::string& text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
 
 /// The digest over the files' digests, as bytes.
 std::string root_digest(const std::vector<SignedFile>& files) {
@@ -90,7 +52,7 @@ bool is_name(const std::string& name) {
 
 void expect_digest(const Fields& fields, const std::string& path) {
   const std::string& digest = fields.text(path);
-  if (!is_digest(digest)) {
+  if (!is_hex_of_32_bytes(digest)) {
     fields.refuse(path, quote_text(digest), "64 lower-case hexadecimal digits");
   }
 }
@@ -141,7 +103,7 @@ void read_serialization(const Fields& fields, SignedModel& model) {
 
 SignedModel read_statement(const nlohmann::json& json, const std::string& file) {
   const Fields fields(json, file);
-  fields.expect("/_type", kStatementType);
+  fields.expect("/_type", audit::kStatementType);
   fields.expect("/predicateType", kPredicateType);
   const size_t subjects = fields.list("/subject").size();
   if (subjects != 1) {
@@ -193,7 +155,7 @@ std::string model_statement(SignedModel& model, bool allows_links) {
   if (!model.ignored.empty()) serialization["ignore_paths"] = model.ignored;
   const Json subject = {{"name", model.name}, {"digest", {{kHash, model.root}}}};
   const Json statement = {
-      {"_type", kStatementType},
+      {"_type", audit::kStatementType},
       {"subject", Json::array({subject})},
       {"predicateType", kPredicateType},
       {"predicate", {{"serialization", serialization}, {"resources", resources}}}};
@@ -201,8 +163,10 @@ std::string model_statement(SignedModel& model, bool allows_links) {
 }
 
 std::string sign_statement(const std::string& statement, const EcKey& key) {
-  const std::string message = audit::pre_authentication_encoding(kPayloadType, statement);
-  const std::string envelope = audit::envelope_text(kPayloadType, statement, "", key.sign(message));
+  const std::string message =
+      audit::pre_authentication_encoding(audit::kStatementMediaType, statement);
+  const std::string envelope =
+      audit::envelope_text(audit::kStatementMediaType, statement, "", key.sign(message));
   const Json bundle = {{"mediaType", kBundleMediaType},
                        {"verificationMaterial",
                         {{"publicKey", {{"hint", key.hint()}}}, {"tlogEntries", Json::array()}}},
@@ -219,15 +183,16 @@ SignedModel read_signed_model(const std::string& bundle, const EcKey& key,
   const nlohmann::json& inner = fields.at("/dsseEnvelope", "an object");
   if (!inner.is_object()) fields.refuse("/dsseEnvelope", found_text(inner), "an object");
   const audit::Envelope envelope = audit::parse_envelope(inner.dump(), file);
-  if (envelope.payload_type != kPayloadType)
-    fields.expect("/dsseEnvelope/payloadType", kPayloadType);
+  if (envelope.payload_type != audit::kStatementMediaType)
+    fields.expect("/dsseEnvelope/payloadType", audit::kStatementMediaType);
   if (envelope.signatures.size() != 1) {
     fields.refuse("/dsseEnvelope/signatures",
                   "a list of " + std::to_string(envelope.signatures.size()), "one signature");
   }
   // Nothing in the payload counts before this.
-  if (!key.is_signature(audit::pre_authentication_encoding(kPayloadType, envelope.payload),
-                        envelope.signatures[0])) {
+  if (!key.is_signature(
+          audit::pre_authentication_encoding(audit::kStatementMediaType, envelope.payload),
+          envelope.signatures[0])) {
     fields.refuse("/dsseEnvelope/signatures/0/sig", "no signature over the payload as it stands",
                   "one by the key " + key.hint());
   }

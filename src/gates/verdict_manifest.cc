@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vitrine/verdict_manifest.h"
 
+#include <sodium.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "audit/dsse.h"
+#include "audit/manifest.h"
 #include "core/json_text.h"
-#include "evaluation/result_file.h"
+#include "core/sha256.h"
+#include "gates/statement_fields.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+using gates::StatementFields;
 
-constexpr char kStatementMediaType[] = "application/vnd.in-toto+json";
-constexpr char kStatementType[] = "https://in-toto.io/Statement/v1";
 /// A type needs a URI that nobody else can mean; the UUID is of this major version.
 constexpr char kPredicateType[] =
     "urn:uuid:6b1f3a52-2c0e-4d7e-9b8e-5f0c7a91d3e4#vitrine-verdict-v1";
@@ -51,7 +55,7 @@ Json statement(const GateFile& gate, const Evaluation& baseline, const Evaluatio
   Json perturbed = Json::array();
   for (const Evaluation& one : noise) perturbed.push_back(bound_evaluation(one));
   return {
-      {"_type", kStatementType},
+      {"_type", audit::kStatementType},
       {"subject", subjects(candidate)},
       {"predicateType", kPredicateType},
       {"predicate",
@@ -69,38 +73,7 @@ Json statement(const GateFile& gate, const Evaluation& baseline, const Evaluatio
         {"verdict", Json::parse(verdict_json(verdict))}}}};
 }
 
-/// A statement's fields, by their paths.
-class Statement {
- public:
-  Statement(nlohmann::json json, std::string file)
-      : json_(std::move(json)), file_(std::move(file)) {}
-
-  std::string text(const std::string& pointer) const {
-    const nlohmann::json& value = at(pointer);
-    if (!value.is_string()) refuse(pointer, found_text(value), "a text");
-    return value.get<std::string>();
-  }
-  const nlohmann::json& at(const std::string& pointer) const {
-    const nlohmann::json::json_pointer place(pointer);
-    if (!json_.contains(place)) refuse(pointer, "nothing", "a value");
-    return json_.at(place);
-  }
-  void expect(const std::string& pointer, const std::string& expected) const {
-    const std::string found = text(pointer);
-    if (found != expected) refuse(pointer, quote_text(found), quote_text(expected));
-  }
-  [[noreturn]] void refuse(const std::string& pointer, const std::string& found,
-                           const std::string& expected) const {
-    throw Error(ErrorKind::kBadFile,
-                file_ + ": '" + pointer + "' is " + found + "; expected " + expected);
-  }
-
- private:
-  const nlohmann::json json_;
-  const std::string file_;
-};
-
-void expect_evaluation(const Statement& statement, const std::string& pointer,
+void expect_evaluation(const StatementFields& statement, const std::string& pointer,
                        const Evaluation& evaluation) {
   const std::string digest = statement.text(pointer + "/digest/sha256");
   if (digest == evaluation.sha256) return;
@@ -109,17 +82,13 @@ void expect_evaluation(const Statement& statement, const std::string& pointer,
 }
 
 /// Reads the key that a statement names, in hexadecimal.
-PublicKey named_key(const Statement& statement) {
-  const std::string text = statement.text("/predicate/publicKey");
-  PublicKey key{};
-  const bool is_hex = text.size() == 2 * key.size() &&
-                      text.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!is_hex) {
+PublicKey named_key(const StatementFields& statement) {
+  const std::string& text = statement.text("/predicate/publicKey");
+  if (!is_hex_of_32_bytes(text)) {
     statement.refuse("/predicate/publicKey", quote_text(text), "64 hexadecimal digits");
   }
-  for (size_t i = 0; i < key.size(); ++i) {
-    key[i] = static_cast<uint8_t>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  }
+  PublicKey key{};
+  sodium_hex2bin(key.data(), key.size(), text.data(), text.size(), nullptr, nullptr, nullptr);
   return key;
 }
 
@@ -130,25 +99,22 @@ std::string seal_verdict(const GateFile& gate, const Evaluation& baseline,
                          const SealKey& key) {
   const std::string payload = statement(gate, baseline, candidate, noise, key)
                                   .dump(-1, ' ', false, Json::error_handler_t::replace);
-  return audit::seal_envelope(kStatementMediaType, payload, key) + "\n";
+  return audit::seal_envelope(audit::kStatementMediaType, payload, key) + "\n";
 }
 
 VerifiedVerdict verify_verdict(const std::string& manifest, const std::string& baseline,
                                const std::string& candidate, std::span<const std::string> noise,
                                const std::optional<PublicKey>& key) {
-  const std::string text = evaluation::read_whole_file(manifest);
-  if (text.size() > kMostManifestBytes) {
-    throw Error(ErrorKind::kBadFile, manifest + ": has " + std::to_string(text.size()) +
-                                         " bytes; expected a manifest of 8 MiB at most");
-  }
+  const std::string text = read_text_file(manifest, kMostManifestBytes);
   const audit::Envelope envelope = audit::parse_envelope(text, manifest);
-  if (envelope.payload_type != kStatementMediaType) {
+  if (envelope.payload_type != audit::kStatementMediaType) {
     throw Error(ErrorKind::kBadFile, manifest + ": 'payloadType' is " +
                                          quote_text(envelope.payload_type) + "; expected " +
-                                         kStatementMediaType);
+                                         audit::kStatementMediaType);
   }
-  const Statement statement(parse_json_object(envelope.payload, manifest), manifest);
-  statement.expect("/_type", kStatementType);
+  const nlohmann::json payload = parse_json_object(envelope.payload, manifest);
+  const StatementFields statement(payload, manifest, /*root=*/"/");
+  statement.expect("/_type", audit::kStatementType);
   statement.expect("/predicateType", kPredicateType);
   VerifiedVerdict verified;
   verified.is_given_key = key.has_value();
@@ -161,7 +127,7 @@ VerifiedVerdict verify_verdict(const std::string& manifest, const std::string& b
   const Evaluation base = read_evaluation(baseline), cand = read_evaluation(candidate);
   expect_evaluation(statement, "/predicate/baseline", base);
   expect_evaluation(statement, "/predicate/candidate", cand);
-  const size_t num_noise = statement.at("/predicate/noise").size();
+  const size_t num_noise = statement.list("/predicate/noise").size();
   if (num_noise != noise.size()) {
     statement.refuse("/predicate/noise", "a list of " + std::to_string(num_noise),
                      std::to_string(noise.size()) + ", as many as were given");
@@ -174,7 +140,7 @@ VerifiedVerdict verify_verdict(const std::string& manifest, const std::string& b
   verified.gate = GateFile::parse(statement.text("/predicate/gate/text"), manifest);
   statement.expect("/predicate/gate/digest/sha256", verified.gate.sha256);
   verified.verdict = run_gate(verified.gate, base, cand, perturbed);
-  const nlohmann::json found = statement.at("/predicate/verdict");
+  const nlohmann::json& found = statement.at("/predicate/verdict", "a verdict");
   if (found != nlohmann::json::parse(verdict_json(verified.verdict))) {
     statement.refuse(
         "/predicate/verdict", "another one than the records give",
