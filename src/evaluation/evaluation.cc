@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "core/sha256.h"
 #include "evaluation/result_file.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine {
 
@@ -26,10 +26,8 @@ void sort_items(Evaluation& read) {
 Evaluation read_evaluation(const std::string& path) {
   Evaluation read;
   read.path = path;
-  const std::string text = evaluation::read_whole_file(path);
-  Sha256 hash;
-  hash.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  read.sha256 = hex(hash.finish());
+  const std::string text = read_text_file(path, evaluation::kMostResultBytes);
+  read.sha256 = sha256_of_text(text);
   bool has_head = false;
   std::set<std::pair<std::string, std::string>> seen;
   evaluation::read_lines(text, [&](std::string_view line, size_t number) {

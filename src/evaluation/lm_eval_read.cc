@@ -74,7 +74,7 @@ Json facts_beside(const std::string& file) {
     }
   }
   if (newest.empty()) return facts;
-  const std::string text = evaluation::read_whole_file(newest.string());
+  const std::string text = read_text_file(newest.string(), evaluation::kMostResultBytes);
   check_json(text, newest.string(), kMostValues, kMostKeys);
   const Json results = Json::parse(text);
   for (const char* name : {"model_name", "model_source", "lm_eval_version", "chat_template_sha"}) {
@@ -100,7 +100,7 @@ class SamplesReader {
       throw Error(ErrorKind::kInvalidArgument,
                   file + ": task '" + name + "' has a file already; expected one of each task");
     }
-    const std::string text = evaluation::read_whole_file(file);
+    const std::string text = read_text_file(file, evaluation::kMostResultBytes);
     hashes_[std::filesystem::path(file).filename().string()] = sha256_of_text(text);
     const std::string whole = text.empty() || text.ends_with('\n') ? text : text + "\n";
     size_t lines = 0;

@@ -3,18 +3,17 @@
 
 #include <sodium.h>
 
-#include <array>
+#include <algorithm>
 #include <bit>
-#include <cmath>
+#include <limits>
 
 #include "core/json_text.h"
 #include "evaluation/digest.h"
+#include "evaluation/fields.h"
 
 namespace vitrine::evaluation {
 
 namespace {
-
-constexpr std::array<std::string_view, 3> kKindNames = {"answer", "choice", "text"};
 
 [[noreturn]] void refuse(const std::string& place, const std::string& what) {
   throw Error(ErrorKind::kBadFile, place + ": " + what);
@@ -26,32 +25,19 @@ const Json& need(const Json& json, const char* name, const std::string& place) {
   return *found;
 }
 
-/// Reads a field where it is there.
-template <typename Value>
-void read_field(const Json& json, const char* name, const std::string& place, Value& value) {
-  const auto found = json.find(name);
-  if (found == json.end()) return;
-  const bool fits = [&] {
-    if constexpr (std::is_same_v<Value, std::string>)
-      return found->is_string();
-    else if constexpr (std::is_same_v<Value, bool>)
-      return found->is_boolean();
-    else if constexpr (std::is_integral_v<Value>)
-      return found->is_number_integer();
-    else if constexpr (std::is_floating_point_v<Value>)
-      return found->is_number();
-    else
-      return found->is_array() || found->is_object();
-  }();
-  if (!fits) {
-    refuse(place, std::string("'") + name + "' is " + found_text(*found) +
-                      "; expected another type of value");
-  }
-  try {
-    value = found->get<Value>();
-  } catch (const Json::exception&) {
-    refuse(place, std::string("'") + name + "' holds values of another type");
-  }
+const Json& need_object(const Json& json, const char* name, const std::string& place) {
+  const Json& found = need(json, name, place);
+  if (!found.is_object()) throw_field(place, field_problem(name, &found, "an object"));
+  return found;
+}
+
+double finite_field(const Json& json, const std::string& place, const char* name) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  return number_field(json, place, name, -kMost, kMost, 0);
+}
+
+int64_t count_field(const Json& json, const std::string& place, const char* name) {
+  return whole_field(json, place, name, 0, INT64_MAX, 0);
 }
 
 // Bits are kept: base64 of little-endian numbers.
@@ -143,7 +129,12 @@ std::string dump(const Json& json) {
 
 }  // namespace
 
-std::string_view kind_name(TaskKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+std::string_view kind_name(TaskKind kind) { return kTaskKinds[static_cast<size_t>(kind)]; }
+
+TaskKind kind_field(const Json& object, const std::string& where) {
+  const std::string kind = choice_field(object, where, "kind", kTaskKinds);
+  return static_cast<TaskKind>(std::ranges::find(kTaskKinds, kind) - kTaskKinds.begin());
+}
 
 std::string place_text(const std::string& path, size_t line) {
   return path + ", line " + std::to_string(line);
@@ -175,35 +166,26 @@ RunHead read_head(const Json& json, const std::string& place) {
                       std::to_string(kFormatVersion));
   }
   RunHead head;
-  const Json& suite = need(json, "suite", place);
-  const Json& target = need(json, "target", place);
-  if (!suite.is_object()) refuse(place, "'suite' is no object; expected one");
-  if (!target.is_object()) refuse(place, "'target' is no object; expected one");
-  head.target_json = target.dump();
-  read_field(suite, "name", place, head.suite);
-  read_field(suite, "version", place, head.version);
-  read_field(suite, "sha256", place, head.digest);
+  const Json& suite = need_object(json, "suite", place);
+  head.target_json = need_object(json, "target", place).dump();
+  head.suite = text_field(suite, place, "name", "");
+  head.version = text_field(suite, place, "version", "");
+  head.digest = text_field(suite, place, "sha256", "");
   const Json& tasks = need(suite, "tasks", place);
-  if (!tasks.is_array()) refuse(place, "'tasks' is no list; expected one");
+  if (!tasks.is_array()) throw_field(place, field_problem("tasks", &tasks, "a list"));
   for (const Json& one : tasks) {
-    if (!one.is_object()) refuse(place, "'tasks' has a value that is no object");
+    if (!one.is_object()) throw_field(place, field_problem("tasks", &one, "a list of objects"));
     SuiteTask task;
-    std::string kind;
-    read_field(one, "name", place, task.name);
-    read_field(one, "domain", place, task.domain);
-    read_field(one, "kind", place, kind);
-    const auto found = std::ranges::find(kKindNames, kind);
-    if (found == kKindNames.end()) {
-      refuse(place, "'kind' is " + quote_text(kind) + "; expected answer, choice or text");
-    }
-    task.kind = static_cast<TaskKind>(found - kKindNames.begin());
-    read_field(one, "scorer", place, task.scorer);
-    read_field(one, "chance", place, task.chance);
-    read_field(one, "items", place, task.num_items);
-    read_field(one, "window", place, task.window);
-    read_field(one, "licence", place, task.licence);
-    read_field(one, "source", place, task.source);
-    read_field(one, "left_out", place, task.left_out);
+    task.name = text_field(one, place, "name", "");
+    task.domain = text_field(one, place, "domain", "");
+    task.kind = kind_field(one, place);
+    task.scorer = text_field(one, place, "scorer", "");
+    task.chance = number_field(one, place, "chance", 0, 1, 0);
+    task.num_items = static_cast<size_t>(count_field(one, place, "items"));
+    task.window = count_field(one, place, "window");
+    task.licence = text_field(one, place, "licence", "");
+    task.source = text_field(one, place, "source", "");
+    task.left_out = text_field(one, place, "left_out", "");
     head.tasks.push_back(std::move(task));
   }
   return head;
@@ -247,42 +229,45 @@ std::string item_line(const EvaluatedItem& item, double seconds) {
 
 EvaluatedItem read_item(const Json& json, const std::string& place, double& seconds) {
   EvaluatedItem item;
-  need(json, "id", place);
-  read_field(json, "task", place, item.task);
-  read_field(json, "id", place, item.id);
-  read_field(json, "group", place, item.group);
-  read_field(json, "critical", place, item.is_critical);
-  read_field(json, "score", place, item.score);
-  read_field(json, "right", place, item.is_right);
-  read_field(json, "parsed", place, item.is_parsed);
-  read_field(json, "loop", place, item.is_loop);
-  read_field(json, "answer", place, item.answer);
-  read_field(json, "expected", place, item.expected);
-  read_field(json, "extracted", place, item.extracted);
-  read_field(json, "parts", place, item.parts);
-  read_field(json, "right_choice", place, item.right_choice);
+  item.task = text_field(json, place, "task", "");
+  item.id = text_field(json, place, "id");
+  item.group = text_field(json, place, "group", "");
+  item.is_critical = flag_field(json, place, "critical", false);
+  item.score = number_field(json, place, "score", 0, 1, 0);
+  item.is_right = flag_field(json, place, "right", false);
+  item.is_parsed = flag_field(json, place, "parsed", true);
+  item.is_loop = flag_field(json, place, "loop", false);
+  item.answer = text_field(json, place, "answer", "");
+  item.expected = text_field(json, place, "expected", "");
+  item.extracted = text_field(json, place, "extracted", "");
+  if (const Json* parts = find_field(json, "parts")) {
+    if (!parts->is_object()) throw_field(place, field_problem("parts", parts, "an object"));
+    for (const auto& [name, value] : parts->items()) {
+      item.parts[name] = finite_field(*parts, place, name.c_str());
+    }
+  }
+  item.right_choice =
+      static_cast<int32_t>(whole_field(json, place, "right_choice", -1, INT32_MAX, -1));
   item.choice_logprobs = unpack<double>(json, "choice_logprobs", place);
   const auto reference = unpack<double>(json, "reference_logprob", place);
   if (!reference.empty()) item.reference_logprob = reference.front();
-  read_field(json, "reference_tokens", place, item.reference_tokens);
-  read_field(json, "stop", place, item.stop);
-  read_field(json, "error", place, item.error);
-  read_field(json, "audit", place, item.audit);
-  read_field(json, "prompt_tokens", place, item.prompt_tokens);
-  read_field(json, "prompt_sha256", place, item.prompt_sha256);
-  read_field(json, "tokens", place, item.tokens);
+  item.reference_tokens = count_field(json, place, "reference_tokens");
+  item.stop = text_field(json, place, "stop", "");
+  item.error = text_field(json, place, "error", "");
+  item.audit = text_field(json, place, "audit", "");
+  item.prompt_tokens = count_field(json, place, "prompt_tokens");
+  item.prompt_sha256 = text_field(json, place, "prompt_sha256", "");
+  for (const int64_t id : wholes_field(json, place, "tokens", INT32_MIN, INT32_MAX, {})) {
+    item.tokens.push_back(static_cast<int32_t>(id));
+  }
   item.logprobs = unpack<double>(json, "logprobs", place);
-  if (const auto found = json.find("positions"); found != json.end()) {
-    if (!found->is_object()) refuse(place, "'positions' is no object; expected one");
-    item.positions = read_positions(*found, place);
+  if (find_field(json, "positions") != nullptr) {
+    item.positions = read_positions(need_object(json, "positions", place), place);
   }
-  read_field(json, "first_token_seconds", place, item.first_token_seconds);
-  read_field(json, "total_seconds", place, item.total_seconds);
-  read_field(json, "digest", place, item.digest);
-  read_field(json, "at", place, seconds);
-  if (!(item.score >= 0 && item.score <= 1)) {
-    refuse(place, "'score' is " + std::to_string(item.score) + "; expected 0 to 1");
-  }
+  item.first_token_seconds = finite_field(json, place, "first_token_seconds");
+  item.total_seconds = finite_field(json, place, "total_seconds");
+  item.digest = text_field(json, place, "digest", "");
+  if (find_field(json, "at") != nullptr) seconds = finite_field(json, place, "at");
   if (const std::string digest = item_digest(item); digest != item.digest) {
     refuse(place, "'digest' is " + quote_text(item.digest) + ", and what the line holds has " +
                       digest + "; expected both the same: the line was changed");

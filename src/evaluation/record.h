@@ -35,7 +35,10 @@ std::string end_line(size_t items, double seconds);
 /// "FILE, line 3".
 std::string place_text(const std::string& path, size_t line);
 
-/// TaskKind by its name in suites, "answer", "choice" or "text".
+/// The names of TaskKind, in its order, as suites and results have them.
+inline const std::vector<std::string> kTaskKinds = {"answer", "choice", "text"};
 std::string_view kind_name(TaskKind kind);
+/// Reads the field "kind". Throws kBadFile.
+TaskKind kind_field(const Json& object, const std::string& where);
 
 }  // namespace vitrine::evaluation

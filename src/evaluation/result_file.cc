@@ -6,8 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "core/json_text.h"
 #include "vitrine/checkpoint.h"
@@ -24,14 +22,6 @@ constexpr size_t kMostLineKeys = 1024;
 }
 
 }  // namespace
-
-std::string read_whole_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || file.bad()) fail(path, "cannot be read");
-  return std::move(text).str();
-}
 
 uint64_t read_lines(const std::string& text,
                     const std::function<void(std::string_view, size_t)>& on_line) {
@@ -55,7 +45,7 @@ Json parse_line(std::string_view line, const std::string& place) {
 
 ResultFile::ResultFile(const std::string& path, const RunHead& head, bool overwrite) : path_(path) {
   const bool is_kept = !overwrite && ::access(path.c_str(), F_OK) == 0;
-  const uint64_t whole = is_kept ? take_up(read_whole_file(path), head) : 0;
+  const uint64_t whole = is_kept ? take_up(read_text_file(path, kMostResultBytes), head) : 0;
   if (whole == 0) begin(head);
   file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (file_ < 0) fail(path, "cannot be written");

@@ -10,6 +10,7 @@
 #include "evaluation/suite_items.h"
 #include "evaluation/suite_tasks.h"
 #include "evaluation/toml.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine {
 
@@ -28,7 +29,7 @@ std::string fetched_folder(const SuiteOptions& options) {
 }
 
 void check_sum(const TaskPlan& plan, const std::string& text, const std::string& file) {
-  const std::string found = sha256_text(text);
+  const std::string found = sha256_of_text(text);
   if (plan.sha256.empty() || plan.sha256 == found) return;
   throw Error(ErrorKind::kBadFile,
               file + ": its SHA-256 is " + found + "; expected " + plan.sha256 + " (" + plan.where +
@@ -104,7 +105,7 @@ void read_file_items(TaskPlan& plan, const SuiteFiles& files, const SuiteOptions
     text = files.items(plan.items, plan.where);
   } else {
     file = fetched_folder(options) + "/" + plan.fetched;
-    std::optional<std::string> fetched = read_text_file(file, kMostFetchedBytes);
+    std::optional<std::string> fetched = read_file_if_there(file, kMostFetchedBytes);
     if (!fetched) {
       plan.task.told.left_out = "it is not fetched; this does it: " + plan.fetch;
       return;
@@ -183,7 +184,7 @@ Suite Suite::open(const std::string& path, const SuiteOptions& options) {
                                                  suite->tasks.front().told.name +
                                                  "': " + suite->tasks.front().told.left_out);
   }
-  suite->digest = sha256_text(canonical_text(*suite));
+  suite->digest = sha256_of_text(canonical_text(*suite));
   return Suite(std::move(suite));
 }
 

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evaluation/suite_files.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
-#include <system_error>
 
 #include "core/json_text.h"
 #include "evaluation/builtin_suites.h"
 #include "evaluation/fields.h"
-#include "vitrine/core.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine::evaluation {
 
@@ -28,40 +24,13 @@ const BuiltinFile* find_builtin(std::string_view name) {
   return found == std::end(kBuiltinFiles) ? nullptr : &*found;
 }
 
-[[noreturn]] void throw_system(const std::string& path) {
-  throw Error(ErrorKind::kIo, path + ": " + std::generic_category().message(errno));
-}
-
-/// Closes a file at the end of a scope.
-struct OpenFile {
-  int descriptor;
-  ~OpenFile() { close(descriptor); }
-};
-
 }  // namespace
 
-std::optional<std::string> read_text_file(const std::string& path, size_t most) {
-  // O_NONBLOCK: a pipe that nobody writes into is told of and not waited for.
-  const OpenFile file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.descriptor < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-  struct stat facts = {};
-  if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0) throw_system(path);
-  if (!S_ISREG(facts.st_mode)) {
-    throw Error(ErrorKind::kBadFile, path + ": found no regular file; expected one");
+std::optional<std::string> read_file_if_there(const std::string& path, size_t most) {
+  if (access(path.c_str(), F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    return std::nullopt;
   }
-  std::string text;
-  std::array<char, size_t{1} << 16> piece;
-  while (true) {
-    const ssize_t count = read(file.descriptor, piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_system(path);
-    if (count == 0) return text;
-    text.append(piece.data(), static_cast<size_t>(count));
-    if (text.size() > most) {
-      throw Error(ErrorKind::kBadFile,
-                  path + ": more than " + std::to_string(most) + " bytes; expected fewer");
-    }
-  }
+  return read_text_file(path, most);
 }
 
 std::vector<std::string> builtin_suites() {
@@ -90,7 +59,7 @@ SuiteFiles::SuiteFiles(const std::string& path) : name_(path) {
 
 std::string SuiteFiles::suite() const {
   if (is_builtin_) return std::string(find_builtin(name_ + ".toml")->text);
-  std::optional<std::string> text = read_text_file(name_, kMostSuiteBytes);
+  std::optional<std::string> text = read_file_if_there(name_, kMostSuiteBytes);
   if (!text) throw Error(ErrorKind::kIo, name_ + ": the file went away while it was opened");
   return *std::move(text);
 }
@@ -110,7 +79,7 @@ std::string SuiteFiles::items(const std::string& file, const std::string& where)
   if (is_builtin_) {
     const BuiltinFile* found = find_builtin(file);
     if (found != nullptr) return std::string(found->text);
-  } else if (std::optional<std::string> text = read_text_file(folder_ + file, kMostItemBytes)) {
+  } else if (std::optional<std::string> text = read_file_if_there(folder_ + file, kMostItemBytes)) {
     return *std::move(text);
   }
   throw_field(where, "'items' is " + quote_text(file) + ", where nothing is; expected a file");

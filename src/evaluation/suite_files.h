@@ -34,7 +34,7 @@ class SuiteFiles {
 
 /// A file's text; nothing where there is no such file. Throws kIo, and kBadFile for more than
 /// `most` bytes and for what is no regular file.
-std::optional<std::string> read_text_file(const std::string& path, size_t most);
+std::optional<std::string> read_file_if_there(const std::string& path, size_t most);
 
 /// Names of the suites within the library.
 std::vector<std::string> builtin_suites();

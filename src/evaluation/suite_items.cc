@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/json_text.h"
-#include "core/sha256.h"
 #include "core/utf8.h"
 #include "evaluation/fields.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine::evaluation {
 
@@ -215,12 +215,6 @@ void mark_critical(Task& task, const std::string& file) {
 
 }  // namespace
 
-std::string sha256_text(std::string_view text) {
-  Sha256 sum;
-  sum.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  return hex(sum.finish());
-}
-
 std::vector<Item> read_items(std::string_view text, const std::string& file) {
   std::vector<Item> items;
   std::map<std::string, size_t> lines;  // where each id stands
@@ -266,7 +260,7 @@ void choose_items(Task& task, uint64_t seed, size_t count) {
     const Item& item = task.items[i];
     order.emplace_back(
         (item.is_critical ? "0" : "1") +
-            sha256_text(std::to_string(seed) + "\n" + task.told.name + "\n" + item.id),
+            sha256_of_text(std::to_string(seed) + "\n" + task.told.name + "\n" + item.id),
         i);
   }
   std::ranges::sort(order);

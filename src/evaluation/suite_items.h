@@ -22,7 +22,4 @@ void finish_items(Task& task, const std::string& file);
 /// task's name and the ids make.
 void choose_items(Task& task, uint64_t seed, size_t count);
 
-/// SHA-256 of a text, in hexadecimal.
-std::string sha256_text(std::string_view text);
-
 }  // namespace vitrine::evaluation

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "core/json_text.h"
+#include "core/sha256.h"
 #include "evaluation/fields.h"
+#include "evaluation/record.h"
 
 namespace vitrine::evaluation {
 
@@ -13,7 +15,6 @@ namespace {
 
 constexpr int64_t kMostAsked = 100'000;
 const std::vector<std::string> kDomains = {"logic", "schema", "recall", "safety", "text"};
-const std::vector<std::string> kKinds = {"answer", "choice", "text"};
 
 /// Fields that each task may have, whatever its scorer and maker read.
 const std::vector<std::string> kTaskFields = {
@@ -89,9 +90,7 @@ void read_sources(const Json& table, TaskPlan& plan) {
                            "; expected a file's name without a folder");
   }
   plan.sha256 = text_field(table, where, "sha256", "");
-  const bool is_sum = plan.sha256.size() == 64 &&
-                      plan.sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!is_sum && (!plan.sha256.empty() || !plan.fetched.empty())) {
+  if (!is_hex_of_32_bytes(plan.sha256) && (!plan.sha256.empty() || !plan.fetched.empty())) {
     throw_field(where, "'sha256' is " + quote_text(plan.sha256) +
                            "; expected 64 digits of 0 to 9 and a to f");
   }
@@ -141,8 +140,7 @@ TaskPlan read_task(const Json& table, const std::string& file, const SuiteData& 
   check_name(told.name, plan.where);
   plan.where = file + ": [[task]] '" + told.name + "'";
   told.domain = choice_field(table, plan.where, "domain", kDomains);
-  const std::string kind = choice_field(table, plan.where, "kind", kKinds);
-  told.kind = static_cast<TaskKind>(std::ranges::find(kKinds, kind) - kKinds.begin());
+  told.kind = kind_field(table, plan.where);
   const Scorer* scorer = read_scorer(table, plan);
   const Maker* maker = read_maker(table, plan);
   check_fields(table, plan, scorer, maker);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "evaluation/record.h"
 #include "gates/json_form.h"
 
 namespace vitrine {
@@ -23,15 +24,6 @@ namespace {
 
 using gates::Json;
 using gates::json_of;
-
-const char* kind_name(TaskKind kind) {
-  switch (kind) {
-    case TaskKind::kAnswer: return "answer";
-    case TaskKind::kChoice: return "choice";
-    case TaskKind::kText: break;
-  }
-  return "text";
-}
 
 Json json_of(const Parting& parting) {
   return {{"input_differs", parting.input_differs},
@@ -111,7 +103,7 @@ Json json_if(const std::optional<Value>& value) {
 Json json_of(const ComparedTask& task) {
   return {{"name", task.name},
           {"domain", task.domain},
-          {"kind", kind_name(task.kind)},
+          {"kind", evaluation::kind_name(task.kind)},
           {"items", task.num_items},
           {"is_counted", task.is_counted},
           {"not_counted", task.not_counted},

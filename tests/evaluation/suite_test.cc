@@ -137,7 +137,7 @@ TEST(SuiteOpen, LeavesOutWhatIsNotFetched) {
       "[[task]]\nname = 'far'\ndomain = 'logic'\nkind = 'answer'\nscorer = 'number'\n"
       "fetched = 'far.jsonl'\nlicence = 'MIT'\nsource = 'there'\ntemplate = '{question}'\n"
       "sha256 = '" +
-      sha256_text(text) + "'\n";
+      sha256_of_text(text) + "'\n";
   folder.write("suite.toml", kHead + kTask + kTemplate + fetched);
   SuiteOptions options;
   options.folder = folder.path("fetched");
