@@ -61,7 +61,7 @@ void add_tools(const vitrine::ServeRequest& request, ApiJson& body) {
   if (!request.parallel_calls) body["parallel_tool_calls"] = false;
 }
 
-// What the assistant has said already stands as a message that is gone on with: in vLLM's words,
+// Adds a message with what the assistant has said already, to be gone on with: in vLLM's words,
 // which Vitrine takes too; llama-server goes on with whatever an assistant said last.
 void add_start(const ApiServer& server, const vitrine::ServeRequest& request, ApiJson& body) {
   if (request.answer_start.empty()) return;

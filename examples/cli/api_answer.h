@@ -10,7 +10,7 @@
 
 namespace cli {
 
-/// What is known of a server.
+/// Tells what is known of a server.
 struct ApiServer {
   std::string model;         ///< as it calls it
   std::string maker;         ///< "owned_by" of its models: "vitrine", "llamacpp", "vllm", …

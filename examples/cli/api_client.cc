@@ -97,7 +97,7 @@ std::string plain_line(std::string_view text, size_t most) {
   return line + (text.size() > most ? "…" : "");
 }
 
-/// What a server says of its refusal.
+/// Returns what a server says of its refusal.
 std::string refusal_text(const ApiReply& reply) {
   constexpr size_t kMostShown = 300;
   const ApiJson json = nests_deeper_than(reply.body, 32)

@@ -13,7 +13,7 @@
 
 namespace cli {
 
-/// Where the interface is, and how patiently it is asked.
+/// Tells where the interface is, and how patiently it is asked.
 struct ApiPlace {
   std::string url;   ///< "http://HOST:PORT/v1"
   std::string root;  ///< the same without "/v1": routes beside OpenAI's

@@ -66,7 +66,7 @@ void read_positions(const ApiJson& list, std::span<const int32_t> ids, int best,
     std::ranges::sort(position.best, [](const auto& a, const auto& b) {
       return a.second != b.second ? a.second > b.second : a.first < b.first;
     });
-    // What stands there is told, too, however improbable it is.
+    // The token that stands there is told, too, however improbable it is.
     if (std::ssize(position.best) > best) position.best.resize(static_cast<size_t>(best));
   }
 }
@@ -284,21 +284,10 @@ vitrine::ScoredContinuations ApiScores::score(const vitrine::ScoringRequest& req
     return score_ids(encode_chat(request), continuations);
   }
   if (!has_ids_) return score_text(request.text, request.continuations);
-  // As a model in this process divides them: the ids of both texts together are cut behind those
-  // that the prompt has alone.
-  const size_t end = context_end(request.text);
-  Ids context = encode(request.text.substr(0, end), true);
-  size_t shared = context.size();
-  for (const std::string& text : request.continuations) {
-    continuations.push_back(encode(request.text + text, true));
-    const auto differing = std::ranges::mismatch(context, continuations.back());
-    shared = std::min(shared, static_cast<size_t>(differing.in1 - context.begin()));
-  }
-  context.resize(std::max<size_t>(shared, std::min<size_t>(1, context.size())));
-  for (Ids& ids : continuations) {
-    ids.erase(ids.begin(), ids.begin() + std::min(std::ssize(ids), std::ssize(context)));
-  }
-  return score_ids(context, continuations);
+  const vitrine::DividedIds divided =
+      vitrine::divide_ids(request.text, request.continuations,
+                          [&](const std::string& text) { return encode(text, true); });
+  return score_ids(divided.context, divided.continuations);
 }
 
 std::vector<vitrine::TextPosition> ApiScores::predict(const std::string& text, int64_t window,

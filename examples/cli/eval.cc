@@ -7,6 +7,7 @@
 
 #include "common.h"
 #include "eval_target.h"
+#include "suite_choice.h"
 #include "vitrine/evaluation.h"
 
 namespace cli {
@@ -17,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 struct EvalArguments {
   EvalTargetOptions target;
-  vitrine::SuiteOptions suite;
-  std::string suite_name = "core", out, items = "default";
+  SuiteChoice suite;
+  std::string suite_name = "core", out;
   bool overwrite = false, runs_code = false, quiet = false, json = false;
 };
 
@@ -123,13 +124,8 @@ void show_summary(const vitrine::Evaluation& evaluation) {
 
 int run_eval(const EvalArguments& arguments) {
   require_output_folder("--out", arguments.out);
-  vitrine::SuiteOptions options = arguments.suite;
-  if (arguments.items == "all") {
-    options.items = -1;
-  } else if (arguments.items != "default") {
-    options.items = std::stoll(arguments.items);
-  }
-  const vitrine::Suite suite = vitrine::Suite::open(arguments.suite_name, options);
+  const vitrine::Suite suite =
+      vitrine::Suite::open(arguments.suite_name, arguments.suite.options());
   if (!arguments.quiet) {
     for (const vitrine::SuiteTask& task : suite.tasks()) {
       if (!task.left_out.empty()) {
@@ -175,24 +171,10 @@ void add_eval(CLI::App& app, Command& command) {
   eval->add_option("--suite", arguments->suite_name, "a built-in suite, or a suite's .toml file")
       ->check(not_empty())
       ->capture_default_str();
-  eval->add_option("--tasks", arguments->suite.tasks,
-                   "only these of its tasks or domains, with commas")
-      ->delimiter(',');
-  eval->add_option("--items", arguments->items,
-                   "items of each task at most: a number, default (as the suite says) or all")
-      ->check([](const std::string& text) {
-        const bool is_number = !text.empty() && text.size() < 10 &&
-                               text.find_first_not_of("0123456789") == std::string::npos &&
-                               text.front() != '0';
-        return is_number || text == "all" || text == "default"
-                   ? std::string()
-                   : "expected a number above 0, default or all";
-      })
-      ->capture_default_str();
-  eval->add_option("--longest", arguments->suite.longest,
-                   "the longest prompt of tasks that come in lengths, in tokens (default: as the "
-                   "suite says)")
-      ->check(CLI::Range(64, 1 << 24));
+  arguments->suite.add_to(
+      *eval, "only these of its tasks or domains, with commas",
+      "items of each task at most: a number, default (as the suite says) or all",
+      "the longest prompt of tasks that come in lengths, in tokens (default: as the suite says)");
   eval->add_option("--out", arguments->out,
                    "the results, a line an item; where it holds some of this run, the rest is "
                    "made")

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "common.h"
+#include "suite_choice.h"
 #include "vitrine/lm_eval.h"
 
 namespace cli {
@@ -15,9 +16,7 @@ namespace {
 struct SamplesArguments {
   std::vector<std::string> inputs;
   std::string out, suite;
-  std::vector<std::string> tasks;
-  std::string items = "default";
-  int64_t longest = 0;
+  SuiteChoice choice;
 };
 
 /// The samples files that an argument names: a file, or a folder that has some.
@@ -57,14 +56,9 @@ int run_samples(const SamplesArguments& arguments) {
     refuse("several results of `eval`; expected one, or samples of lm-eval's");
   }
   const vitrine::Evaluation evaluation = vitrine::read_evaluation(arguments.inputs.front());
-  vitrine::SuiteOptions options;
-  options.tasks = arguments.tasks;
-  options.longest = arguments.longest;
-  options.items = arguments.items == "all"       ? -1
-                  : arguments.items == "default" ? 0
-                                                 : std::stoll(arguments.items);
   const std::string name = arguments.suite.empty() ? evaluation.suite : arguments.suite;
-  write_lm_eval_samples(evaluation, vitrine::Suite::open(name, options), arguments.out);
+  write_lm_eval_samples(evaluation, vitrine::Suite::open(name, arguments.choice.options()),
+                        arguments.out);
   write_note(fmt::format("{}: samples of {} items", arguments.out, evaluation.items.size()));
   return 0;
 }
@@ -87,18 +81,8 @@ void add_samples(CLI::App& app, Command& command) {
       ->check(not_empty());
   samples->add_option("--suite", arguments->suite,
                       "the suite of the results (default: the built-in one of its name)");
-  samples->add_option("--tasks", arguments->tasks, "as they were given to eval")->delimiter(',');
-  samples->add_option("--items", arguments->items, "as they were given to eval")
-      ->check([](const std::string& text) {
-        const bool is_number = !text.empty() && text.size() < 10 &&
-                               text.find_first_not_of("0123456789") == std::string::npos &&
-                               text.front() != '0';
-        return is_number || text == "all" || text == "default"
-                   ? std::string()
-                   : "expected a number above 0, default or all";
-      });
-  samples->add_option("--longest", arguments->longest, "as it was given to eval")
-      ->check(CLI::Range(64, 1 << 24));
+  arguments->choice.add_to(*samples, "as they were given to eval", "as they were given to eval",
+                           "as it was given to eval");
   samples->callback(
       [arguments, &command] { command = [arguments] { return run_samples(*arguments); }; });
 }

@@ -94,6 +94,19 @@ struct ScoringRequest {
   std::vector<std::string> continuations = {};  ///< at least one
 };
 
+/// The ids of a prompt and of its continuations.
+struct DividedIds {
+  std::vector<int32_t> context = {};                     ///< what all of them begin with
+  std::vector<std::vector<int32_t>> continuations = {};  ///< what each has behind it
+};
+/// Divides texts as lm-eval does: a continuation has the blanks at the prompt's end, and the ids of
+/// both together are cut behind as many as the prompt has alone; where a continuation changes how
+/// the prompt's end is spelt, its last ids belong to all continuations. `encode` returns a text's
+/// ids with those that begin one.
+VITRINE_API DividedIds
+divide_ids(const std::string& prompt, std::span<const std::string> continuations,
+           const std::function<std::vector<int32_t>(const std::string& text)>& encode);
+
 /// What a target says of ScoringRequest.
 struct ScoredContinuations {
   std::vector<std::vector<double>> logprobs = {};  ///< [continuations][tokens] nats

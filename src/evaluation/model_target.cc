@@ -19,36 +19,6 @@ constexpr int kScoredRows = 64;
 /// What templates take for the time, so that a prompt is the same tomorrow: 2026-01-01.
 constexpr int64_t kTemplateTime = 1767225600;
 
-/// How the ids of a prompt and of its continuations divide (lm-eval's way): a continuation has the
-/// blanks at the prompt's end, and the ids of both together are cut behind as many as the prompt
-/// has alone.
-struct DividedIds {
-  std::vector<int32_t> context;
-  std::vector<std::vector<int32_t>> continuations;
-};
-
-DividedIds divide_ids(const Tokenizer& tokenizer, const std::string& prompt,
-                      const std::vector<std::string>& texts) {
-  const size_t end = prompt.find_last_not_of(" \t\n") + 1;
-  const std::string context = end == 0 ? prompt : prompt.substr(0, end);
-  const std::string blanks = prompt.substr(context.size());
-  DividedIds divided{tokenizer.encode(context, true), {}};
-  size_t shared = divided.context.size();
-  std::vector<std::vector<int32_t>> whole;
-  for (const std::string& text : texts) {
-    whole.push_back(tokenizer.encode(context + blanks + text, true));
-    const auto differing = std::ranges::mismatch(divided.context, whole.back());
-    shared = std::min(shared, static_cast<size_t>(differing.in1 - divided.context.begin()));
-  }
-  // Where a text changes how the prompt's end is spelt, its last ids belong to the continuations.
-  divided.context.resize(std::max<size_t>(shared, std::min<size_t>(1, divided.context.size())));
-  for (std::vector<int32_t>& ids : whole) {
-    ids.erase(ids.begin(), ids.begin() + std::min(std::ssize(ids), std::ssize(divided.context)));
-    divided.continuations.push_back(std::move(ids));
-  }
-  return divided;
-}
-
 DividedIds divide_chat(const Tokenizer& tokenizer, std::vector<int32_t> prompt,
                        const std::vector<std::string>& texts) {
   DividedIds divided{std::move(prompt), {}};
@@ -91,7 +61,9 @@ class ModelTarget final : public EvaluationTarget {
     const bool is_chat = !request.messages.empty();
     const DividedIds ids =
         is_chat ? divide_chat(model.tokenizer(), server_.encode(prompt), request.continuations)
-                : divide_ids(model.tokenizer(), request.text, request.continuations);
+                : divide_ids(request.text, request.continuations, [&](const std::string& text) {
+                    return model.tokenizer().encode(text, true);
+                  });
     ScoredContinuations scored;
     use_model([&](Model& used) {
       ContinuationScores scores =
