@@ -113,8 +113,8 @@ struct BlockFormat {
   int64_t block_size = 0;   ///< values: a multiple of 32
   int64_t block_bytes = 0;  ///< of one block
 
-  /// Blocks to float32, `num_blocks * block_size` of them, bit for bit as PyPI's `gguf`
-  /// (`gguf.quants.dequantize`); which of its payloads a NaN has is left open. No alignment needed.
+  /// Blocks to float32, `num_blocks * block_size` of them, bit for bit as llama.cpp (`to_float` of
+  /// the type's traits); which of its payloads a NaN has is left open. No alignment needed.
   void (*dequantize)(const std::byte* blocks, int64_t num_blocks, float* out) = nullptr;
 };
 

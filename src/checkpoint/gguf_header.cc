@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "gguf_types.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
@@ -195,78 +196,6 @@ GgufValue read_value(Cursor& cursor, const std::string& what) {
   return value;
 }
 
-/// The plain dtypes by their number among tensor types.
-std::optional<DType> plain_dtype(uint32_t type) {
-  switch (type) {
-    case 0: return DType::kF32;
-    case 1: return DType::kF16;
-    case 24: return DType::kI8;
-    case 25: return DType::kI16;
-    case 26: return DType::kI32;
-    case 27: return DType::kI64;
-    case 28: return DType::kF64;
-    case 30: return DType::kBF16;
-    default: return std::nullopt;
-  }
-}
-
-/// Names of types that exist and that this build can't read.
-std::string_view other_type_name(uint32_t type) {
-  switch (type) {
-    case 9: return "Q8_1";
-    case 15: return "Q8_K";
-    case 16: return "IQ2_XXS";
-    case 17: return "IQ2_XS";
-    case 18: return "IQ3_XXS";
-    case 19: return "IQ1_S";
-    case 21: return "IQ3_S";
-    case 22: return "IQ2_S";
-    case 29: return "IQ1_M";
-    case 34: return "TQ1_0";
-    case 35: return "TQ2_0";
-    case 40: return "NVFP4";
-    case 41: return "Q1_0";
-    default: return "";
-  }
-}
-
-/// Sets dtype, block_format and both sizes from the type's number and the shape.
-void set_type(const Cursor& cursor, TensorInfo& info, uint32_t type) {
-  const std::string place = cursor.path() + ": tensor " + quote_text(info.name);
-  info.block_format = find_block_format(type);
-  const std::optional<DType> dtype = plain_dtype(type);
-  if (info.block_format == nullptr && !dtype) {
-    const std::string_view name = other_type_name(type);
-    std::string known = "F32, F16, BF16";
-    for (const BlockFormat& format : block_formats()) known += ", " + std::string(format.name);
-    const std::string message = place + " has the type " + std::to_string(type) +
-                                (name.empty() ? "" : " (" + std::string(name) + ")") +
-                                "; expected one of " + known;
-    name.empty() ? throw_bad_file(message) : throw_unsupported(message);
-  }
-  info.dtype = dtype.value_or(DType::kF32);
-  int64_t elements = 1;
-  int64_t logical = 0;
-  bool fits = true;
-  for (int64_t extent : info.shape) fits &= !__builtin_mul_overflow(elements, extent, &elements);
-  fits &= !__builtin_mul_overflow(elements, static_cast<int64_t>(dtype_size(info.dtype)), &logical);
-  if (!fits) {
-    throw_bad_file(place + " has the shape " + shape_text(info.shape) +
-                   ", which overflows; expected a product below 2^63");
-  }
-  info.num_bytes = static_cast<uint64_t>(logical);
-  info.stored_bytes = info.num_bytes;
-  if (info.block_format == nullptr) return;
-  const BlockFormat& format = *info.block_format;
-  if (info.shape.back() % format.block_size != 0) {
-    throw_bad_file(place + " has rows of " + std::to_string(info.shape.back()) +
-                   " values; expected a multiple of " + std::to_string(format.block_size) +
-                   ", the block of " + std::string(format.name));
-  }
-  info.stored_bytes = static_cast<uint64_t>(elements / format.block_size) *
-                      static_cast<uint64_t>(format.block_bytes);
-}
-
 TensorInfo read_tensor_info(Cursor& cursor, uint64_t index, uint64_t alignment) {
   TensorInfo info;
   info.name = cursor.string("the name of tensor " + std::to_string(index), kMaxNameBytes);
@@ -290,7 +219,7 @@ TensorInfo read_tensor_info(Cursor& cursor, uint64_t index, uint64_t alignment) 
     info.shape.push_back(static_cast<int64_t>(extent));
   }
   std::ranges::reverse(info.shape);  // the file lists the fastest extent first
-  set_type(cursor, info, cursor.scalar<uint32_t>("the type of " + what));
+  set_tensor_type(cursor.path(), info, cursor.scalar<uint32_t>("the type of " + what));
   info.file_offset = cursor.scalar<uint64_t>("the offset of " + what);
   if (info.file_offset % alignment != 0) {
     throw_bad_file(place + " has the offset " + std::to_string(info.file_offset) +

@@ -8,15 +8,14 @@ namespace vitrine::quant {
 namespace {
 
 void dequantize_mxfp4(const std::byte* blocks, int64_t num_blocks, float* out) {
-  constexpr float kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 17, out += 32) {
     const uint32_t exponent = byte_at(blocks, 0);
     const uint32_t bits = exponent < 2 ? 0x20u << exponent : (exponent - 1) << 7;
     const float scale = bf16_to_float(static_cast<uint16_t>(bits));
     for (int64_t i = 0; i < 16; ++i) {
       const uint32_t pair = byte_at(blocks, 1 + i);
-      out[i] = scale * kDoubled[pair & 15];
-      out[16 + i] = scale * kDoubled[pair >> 4];
+      out[i] = scale * kDoubledE2m1[pair & 15];
+      out[16 + i] = scale * kDoubledE2m1[pair >> 4];
     }
   }
 }

@@ -132,6 +132,7 @@ TEST_F(GgufHeaderTest, Tensors) {
   const auto tensor = [](const std::vector<uint64_t>& extents, uint32_t type, uint64_t offset) {
     return gguf_tensor("output.weight", extents, type, offset);
   };
+  const auto unsupported = ErrorKind::kUnsupported;
   expect_tensor_error(gguf_tensor("", {4}, 0, 1024), {"tensor 1", "empty name"});
   expect_tensor_error(gguf_tensor("token_embd.weight", {4}, 0, 1024), {"twice"});
   expect_tensor_error(tensor({}, 0, 1024), {"0 extents"});
@@ -140,11 +141,19 @@ TEST_F(GgufHeaderTest, Tensors) {
   expect_tensor_error(tensor({uint64_t{1} << 63}, 0, 1024), {"extent of"});
   expect_tensor_error(tensor({uint64_t{1} << 32, uint64_t{1} << 32}, 0, 1024), {"overflows"});
   expect_tensor_error(tensor({uint64_t{1} << 61, 2}, 0, 1024), {"overflows"});
-  expect_tensor_error(tensor({64, 4}, 99, 1024), {"type 99", "Q4_0", "MXFP4"});
-  expect_tensor_error(tensor({64, 4}, 4, 1024), {"type 4"});
-  expect_tensor_error(tensor({256, 4}, 16, 1024), {"IQ2_XXS"}, ErrorKind::kUnsupported);
+  expect_tensor_error(tensor({64, 4}, 100, 1024), {"type 100", "Q4_0", "MXFP4", "IQ1_M"});
+  expect_tensor_error(tensor({64, 4}, 4, 1024), {"type 4 (Q4_2)", "expected Q4_0"}, unsupported);
+  expect_tensor_error(tensor({256, 4}, 97, 1024), {"97 (Q8_0_X4)", "Q8_0"}, unsupported);
+  expect_tensor_error(tensor({256, 4}, 139, 1024),
+                      {"139 (IQ4_K)", "only ik_llama.cpp reads", "--allow-requantize", "Q4_K_S"},
+                      unsupported);
+  expect_tensor_error(tensor({256, 4}, 154, 1024), {"154 (IQ3_KT)", "IQ3_XXS"}, unsupported);
+  expect_tensor_error(tensor({256, 4}, 212, 1024), {"212 (Q4_K_R4)", "OUT.gguf Q4_K"}, unsupported);
+  expect_tensor_error(tensor({256, 4}, 398, 1024), {"398 (Q8_KV_R8)", "Q8_0"}, unsupported);
   expect_tensor_error(tensor({40, 4}, 2, 1024), {"rows of 40", "multiple of 32", "Q4_0"});
   expect_tensor_error(tensor({64, 4}, 12, 1024), {"multiple of 256", "Q4_K"});
+  expect_tensor_error(tensor({96, 4}, 40, 1024), {"multiple of 64", "NVFP4"});
+  expect_tensor_error(tensor({192, 4}, 41, 1024), {"multiple of 128", "Q1_0"});
   expect_tensor_error(tensor({64, 4}, 0, 1000), {"offset 1000", "alignment 32"});
   expect_tensor_error(tensor({64, 4}, 0, 512), {"overlap"});
   expect_tensor_error(tensor({64, 4}, 0, 4096), {"offset 4096"});

@@ -77,7 +77,11 @@ class BlockModel {
         {"Q5_1", {{0, 2}, 32}},  {"Q8_0", {{0}, 128}},    {"Q2_K", {{80, 82}, 40}},
         {"Q3_K", {{108}, 100}},  {"Q4_K", {{0, 2}, 600}}, {"Q5_K", {{0, 2}, 1200}},
         {"Q6_K", {{208}, 2500}}, {"IQ4_NL", {{0}, 80}},   {"IQ4_XS", {{0}, 1500}},
-        {"MXFP4", {{}, 0}}};
+        {"IQ2_XXS", {{0}, 167}}, {"IQ2_XS", {{0}, 167}},  {"IQ2_S", {{0}, 167}},
+        {"IQ3_XXS", {{0}, 480}}, {"IQ3_S", {{0}, 465}},   {"IQ1_S", {{0}, 17}},
+        {"IQ1_M", {{}, 17}},     {"TQ1_0", {{52}, 1}},    {"TQ2_0", {{64}, 2}},
+        {"Q1_0", {{0}, 1}},      {"Q2_0", {{0}, 2}},      {"MXFP4", {{}, 0}},
+        {"NVFP4", {{}, 0}}};
     return all.at(format_.name);
   }
 
@@ -107,7 +111,17 @@ class BlockModel {
         const uint16_t half = float_to_f16(normal(random_) / fields.size);
         std::memcpy(&block[offset], &half, sizeof(half));
       }
-      if (fields.offsets.empty()) block[0] = static_cast<char>(122 + random_() % 3);
+      if (format_.name == "MXFP4") block[0] = static_cast<char>(122 + random_() % 3);
+      if (format_.name == "NVFP4") {
+        for (size_t i = 0; i < 4; ++i) block[i] = static_cast<char>(random_() % 24);
+      }
+      if (format_.name == "IQ1_M") {  // its float16 lies in the high nibbles of its scales
+        const uint16_t half = float_to_f16(normal(random_) / fields.size);
+        for (size_t i = 0; i < 4; ++i) {
+          block[49 + 2 * i] =
+              static_cast<char>((block[49 + 2 * i] & 15) | (half >> 4 * i & 15) << 4);
+        }
+      }
       data_ += block;
     }
   }

@@ -1,34 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/blocks/*.bin with PyPI's `gguf`: random blocks of each format, and behind them
-the float32 that gguf dequantizes them to. Run it with the tests' virtual environment."""
+the float32 that gguf dequantizes them to; llama.cpp's library (tests/quant/llama_library.py) where
+gguf lacks the format. Run it with the tests' virtual environment."""
 
 import pathlib
+import sys
 
 import numpy as np
 from gguf import quants
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.constants import GGMLQuantizationType
 
-ROWS = 3
-COLS = 512
-FORMATS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "Q5_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL",
-           "IQ4_XS", "Q2_K")
-# Where a block's float16 fields are; these hold ordinary numbers, everything else random bits.
-HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "MXFP4": [],
-          "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108], "Q5_K": [0, 2], "IQ4_NL": [0], "IQ4_XS": [0],
-          "Q2_K": [80, 82]}
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TESTS / "quant"))
+# pylint: disable=wrong-import-position
+from gguf_blocks import FORMATS, put_halves, random_bits
+from llama_library import Llama, find_library
 
-folder = pathlib.Path(__file__).resolve().parent.parent / "data" / "blocks"
-random = np.random.default_rng(11)
-for name in FORMATS:
-    kind = GGMLQuantizationType[name]
-    width, size = GGML_QUANT_SIZES[kind]
-    blocks = random.integers(0, 256, (ROWS * COLS // width, size), dtype=np.uint8)
-    for offset in HALVES[name]:
-        values = random.normal(0, 0.02, len(blocks)).astype(np.float16)
-        blocks[:, offset : offset + 2] = values.view(np.uint8).reshape(-1, 2)
-    if name == "MXFP4":
-        blocks[:, 0] = random.integers(118, 130, len(blocks))
-        blocks[:4, 0] = [0, 1, 2, 252]  # denormal scales, and the largest
-    weights = quants.dequantize(blocks.reshape(ROWS, -1), kind).astype(np.float32)
-    assert weights.shape == (ROWS, COLS)
-    (folder / f"{name.lower()}.bin").write_bytes(blocks.tobytes() + weights.tobytes())
+# Rows and columns of the formats in the order in which the random numbers are drawn.
+SIZES = {name: (3, 512) for name in ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "Q5_0", "Q5_1",
+                                     "Q3_K", "Q5_K", "IQ4_NL", "IQ4_XS", "Q2_K")}
+SIZES.update((name, (2, 256)) for name in FORMATS if name not in SIZES)
+
+
+def dequantize(name, blocks):
+    if name in ("Q1_0", "Q2_0"):
+        return Llama(find_library()).dequantize(FORMATS[name].number, blocks)
+    return quants.dequantize(blocks, GGMLQuantizationType[name])
+
+
+def main():
+    random = np.random.default_rng(11)
+    for name, (rows, cols) in SIZES.items():
+        blocks = random_bits(random, name, rows * cols // FORMATS[name].values)
+        for offset in FORMATS[name].halves:
+            values = random.normal(0, 0.02, len(blocks)).astype(np.float16)
+            put_halves(name, blocks, offset, values.view("<u2"))
+        if name == "MXFP4":
+            blocks[:, 0] = random.integers(118, 130, len(blocks))
+            blocks[:4, 0] = [0, 1, 2, 252]  # denormal scales, and the largest
+        if name == "NVFP4":
+            blocks[0, :4] = [0, 7, 126, 127]  # denormal scales, the largest, and the one that is 0
+        weights = dequantize(name, blocks).astype(np.float32)
+        assert weights.size == rows * cols and np.isfinite(weights).all()
+        path = TESTS / "data" / "blocks" / f"{name.lower()}.bin"
+        path.write_bytes(blocks.tobytes() + weights.tobytes())
+
+
+if __name__ == "__main__":
+    main()
