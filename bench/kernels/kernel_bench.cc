@@ -43,13 +43,21 @@ std::vector<Format> all_formats() {
   formats.push_back({"bf16_tiled", {.format = WeightFormat::kBF16, .tiled = true}});
   formats.push_back({"e4m3", {.format = WeightFormat::kE4M3, .group_size = kE4M3Group}});
   formats.push_back({"f32", {.format = WeightFormat::kF32}});
-  formats.push_back({"q4_0", block_weight(BlockFormat::kQ4_0, 0, 0)});
-  formats.push_back({"q4_1", block_weight(BlockFormat::kQ4_1, 0, 0)});
-  formats.push_back({"q8_0", block_weight(BlockFormat::kQ8_0, 0, 0)});
-  formats.push_back({"q2_k", block_weight(BlockFormat::kQ2_K, 0, 0)});
-  formats.push_back({"q4_k", block_weight(BlockFormat::kQ4_K, 0, 0)});
-  formats.push_back({"q6_k", block_weight(BlockFormat::kQ6_K, 0, 0)});
-  formats.push_back({"mxfp4", block_weight(BlockFormat::kMxfp4, 0, 0)});
+  for (const auto& [name, format] : std::initializer_list<std::pair<const char*, BlockFormat>>{
+           {"q4_0", BlockFormat::kQ4_0},      {"q4_1", BlockFormat::kQ4_1},
+           {"q5_0", BlockFormat::kQ5_0},      {"q5_1", BlockFormat::kQ5_1},
+           {"q8_0", BlockFormat::kQ8_0},      {"q2_k", BlockFormat::kQ2_K},
+           {"q3_k", BlockFormat::kQ3_K},      {"q4_k", BlockFormat::kQ4_K},
+           {"q5_k", BlockFormat::kQ5_K},      {"q6_k", BlockFormat::kQ6_K},
+           {"iq1_s", BlockFormat::kIq1S},     {"iq1_m", BlockFormat::kIq1M},
+           {"iq2_xxs", BlockFormat::kIq2Xxs}, {"iq2_xs", BlockFormat::kIq2Xs},
+           {"iq2_s", BlockFormat::kIq2S},     {"iq3_xxs", BlockFormat::kIq3Xxs},
+           {"iq3_s", BlockFormat::kIq3S},     {"iq4_nl", BlockFormat::kIq4Nl},
+           {"iq4_xs", BlockFormat::kIq4Xs},   {"tq1_0", BlockFormat::kTq1_0},
+           {"tq2_0", BlockFormat::kTq2_0},    {"mxfp4", BlockFormat::kMxfp4},
+           {"q1_0", BlockFormat::kQ1_0},      {"q2_0", BlockFormat::kQ2_0}}) {
+    formats.push_back({name, block_weight(format, 0, 0)});
+  }
   return formats;
 }
 

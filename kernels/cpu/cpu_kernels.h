@@ -18,16 +18,17 @@ namespace vitrine::kernels {
 
 /// How the elements of a weight matrix are stored.
 enum class WeightFormat : uint8_t {
-  kF32,    ///< row-major
-  kF16,    ///< row-major
-  kBF16,   ///< row-major
-  kE4M3,   ///< row-major bytes; per row and 128 columns a float32 scale
-  kInt8,   ///< packed in tiles (see packed layout below)
-  kInt4,   ///< packed in tiles
-  kQ2K,    ///< 2 bits; per 16 columns a 4-bit scale and minimum, per 256 a float16 pair for both
-  kQ4K,    ///< 4 bits; per 32 columns a 6-bit scale and minimum, per 256 a float16 pair for both
-  kQ6K,    ///< 6 bits; per 16 columns an 8-bit scale, per 256 a float16 one
-  kMxfp4,  ///< E2M1 values; per 32 columns an E8M0 scale
+  kF32,     ///< row-major
+  kF16,     ///< row-major
+  kBF16,    ///< row-major
+  kE4M3,    ///< row-major bytes; per row and 128 columns a float32 scale
+  kInt8,    ///< packed in tiles (see packed layout below)
+  kInt4,    ///< packed in tiles
+  kQ2K,     ///< 2 bits; per 16 columns a 4-bit scale and minimum, per 256 a float16 pair for both
+  kQ4K,     ///< 4 bits; per 32 columns a 6-bit scale and minimum, per 256 a float16 pair for both
+  kQ6K,     ///< 6 bits; per 16 columns an 8-bit scale, per 256 a float16 one
+  kMxfp4,   ///< E2M1 values; per 32 columns an E8M0 scale
+  kBlocks,  ///< the blocks of `block_format` as they are, in tiles (blocks/format.h)
 };
 
 constexpr bool is_float_format(WeightFormat format) { return format <= WeightFormat::kE4M3; }
@@ -59,19 +60,30 @@ inline constexpr int kTopTokens = 10;
 
 /// The blocks of published files, row after row, that are packed without loss, by ggml's numbers.
 enum class BlockFormat : uint32_t {
-  kQ4_0 = 2,    ///< kInt4
-  kQ4_1 = 3,    ///< kInt4 with float16 minimums
-  kQ5_0 = 6,    ///< kInt8
-  kQ5_1 = 7,    ///< kInt8 with float16 minimums
-  kQ8_0 = 8,    ///< kInt8
-  kQ2_K = 10,   ///< kQ2K
-  kQ3_K = 11,   ///< kQ6K
-  kQ4_K = 12,   ///< kQ4K
-  kQ5_K = 13,   ///< kInt8 with float32 scales and minimums
-  kQ6_K = 14,   ///< kQ6K
-  kIq4Nl = 20,  ///< kInt8
-  kIq4Xs = 23,  ///< kInt8 with float32 scales
+  kQ4_0 = 2,  ///< kInt4
+  kQ4_1 = 3,  ///< kInt4 with float16 minimums
+  kQ5_0 = 6,  // kBlocks, as all that say nothing else
+  kQ5_1 = 7,
+  kQ8_0 = 8,   ///< kInt8
+  kQ2_K = 10,  ///< kQ2K
+  kQ3_K = 11,
+  kQ4_K = 12,  ///< kQ4K
+  kQ5_K = 13,
+  kQ6_K = 14,  ///< kQ6K
+  kIq2Xxs = 16,
+  kIq2Xs = 17,
+  kIq3Xxs = 18,
+  kIq1S = 19,
+  kIq4Nl = 20,
+  kIq3S = 21,
+  kIq2S = 22,
+  kIq4Xs = 23,
+  kIq1M = 29,
+  kTq1_0 = 34,
+  kTq2_0 = 35,
   kMxfp4 = 39,  ///< kMxfp4
+  kQ1_0 = 41,
+  kQ2_0 = 42,
 };
 
 /// A handle to a weight matrix [rows, cols]; does not own. Logical rows are output features.
@@ -99,6 +111,7 @@ enum class BlockFormat : uint32_t {
 ///         columns each. weight = d*scale*(u - 32).
 ///   kMxfp4: a byte e [tile][group][16]. weight = 2^(e-128) * value(u), in units of a half: 0, 1,
 ///         2, 3, 4, 6, 8, 12 and their negatives.
+/// kBlocks: units and scales as the format's own file in blocks/ says.
 /// Any alignment works; on 64 bytes (rows too, where float) decode is up to twice as fast.
 struct Weight {
   WeightFormat format = WeightFormat::kF32;
@@ -112,10 +125,11 @@ struct Weight {
   const void* data = nullptr;
   const void* scales = nullptr;
   const void* offsets = nullptr;  // int8 and int4, with another offset_format than kNone
+  // Says what kBlocks are, and `blocks`.
+  BlockFormat block_format = BlockFormat::kQ4_0;
   // Instead of these three: rows as their file has them. Kernels read packed tiles, so whoever
   // calls them packs the tiles that a call reads (src/ops/products.h).
   const void* blocks = nullptr;  // of block_format; where there are row_scales, words or bytes
-  BlockFormat block_format = BlockFormat::kQ4_0;
   // Scales and zero points of kInt4 and kInt8 in words (WordRows) and of kE4M3, whose rows need no
   // packing.
   const void* row_scales = nullptr;
@@ -387,9 +401,11 @@ void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group
 
 /// True for the number of a BlockFormat.
 bool has_block_format(uint32_t ggml_type);
+/// The name of a format that is multiplied as it stands (kBlocks), "iq4_xs".
+std::string_view block_name(BlockFormat format);
 /// The handle of a matrix of such blocks (its pointers null). cols is a multiple of block_cols.
 Weight block_weight(BlockFormat format, int64_t rows, int64_t cols);
-/// Columns of a block: 256 of the formats named *_K and of kIq4Xs, else 32.
+/// Columns of a block: 32, 64, 128 or 256.
 int64_t block_cols(BlockFormat format);
 /// Bytes of one row of blocks in the file.
 int64_t block_row_bytes(BlockFormat format, int64_t cols);

@@ -2,6 +2,7 @@
 // Packing of quantized matrices; runs once at load, on any instruction set.
 #include <cstring>
 
+#include "blocks/list.h"
 #include "packed.h"
 
 namespace vitrine::kernels {
@@ -84,6 +85,13 @@ WeightBytes packed_bytes(const Weight& weight) {
     const int64_t scales = has_scales ? weight.rows * group_count(weight.cols, kE4M3Group) : 0;
     return {elements * static_cast<size_t>(element_bytes(weight.format)),
             static_cast<size_t>(scales) * sizeof(float), 0};
+  }
+  if (weight.format == WeightFormat::kBlocks) {
+    const blocks::Shape shape = blocks::find_shape(weight.block_format);
+    const int64_t units = tile_count(weight.rows) * (weight.cols / kUnitCols);
+    const int64_t block_rows = tile_count(weight.rows) * (weight.cols / shape.cols);
+    return {static_cast<size_t>(units * shape.unit_bytes),
+            static_cast<size_t>(block_rows * shape.scale_bytes), 0};
   }
   const size_t data = packed_data_bytes(weight.format, weight.rows, weight.cols);
   const size_t supers = static_cast<size_t>(tile_count(weight.rows) * (weight.cols / kSuperCols));

@@ -2,6 +2,7 @@
 // Packing of the block formats of published files into tiles; runs once at load.
 #include <cstring>
 
+#include "blocks/list.h"
 #include "packed.h"
 
 // Into each format's loop, whose constants then fold.
@@ -17,15 +18,9 @@ struct Block {
   uint16_t min = 0;         // float16
   uint8_t scales[16] = {};  // of kQ2K the minimums too
   uint8_t minimums[8] = {};
-  // Scales of formats that become int8 with a float32 for every 32 columns.
-  float wide_scales[8] = {};
-  float wide_minimums[8] = {};
 };
 
-/// The sixteen values of IQ4_NL and IQ4_XS, 128 added.
-constexpr uint8_t kNonlinearNumbers[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                           129, 141, 153, 166, 181, 197, 217, 241};
-
+/// What becomes of a format that has kernels of its own.
 struct Shape {
   BlockFormat format;
   int cols, bytes;
@@ -37,24 +32,19 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {BlockFormat::kQ4_0, 32, 18, WeightFormat::kInt4},
     {BlockFormat::kQ4_1, 32, 20, WeightFormat::kInt4, ScaleFormat::kF16, OffsetFormat::kF16},
-    {BlockFormat::kQ5_0, 32, 22, WeightFormat::kInt8},
-    {BlockFormat::kQ5_1, 32, 24, WeightFormat::kInt8, ScaleFormat::kF16, OffsetFormat::kF16},
     {BlockFormat::kQ8_0, 32, 34, WeightFormat::kInt8},
     {BlockFormat::kQ2_K, 256, 84, WeightFormat::kQ2K},
-    {BlockFormat::kQ3_K, 256, 110, WeightFormat::kQ6K},
     {BlockFormat::kQ4_K, 256, 144, WeightFormat::kQ4K},
-    {BlockFormat::kQ5_K, 256, 176, WeightFormat::kInt8, ScaleFormat::kF32, OffsetFormat::kF32},
     {BlockFormat::kQ6_K, 256, 210, WeightFormat::kQ6K},
-    {BlockFormat::kIq4Nl, 32, 18, WeightFormat::kInt8},
-    {BlockFormat::kIq4Xs, 256, 136, WeightFormat::kInt8, ScaleFormat::kF32},
     {BlockFormat::kMxfp4, 32, 17, WeightFormat::kMxfp4},
 };
 
-constexpr const Shape& shape_of(BlockFormat format) {
+/// Null for those that are multiplied as they are (blocks/).
+constexpr const Shape* find_shape(BlockFormat format) {
   for (const Shape& shape : kShapes) {
-    if (shape.format == format) return shape;
+    if (shape.format == format) return &shape;
   }
-  __builtin_unreachable();
+  return nullptr;
 }
 
 uint16_t load_half(const uint8_t* bytes) {
@@ -68,15 +58,6 @@ void read_nibbles(const uint8_t* bytes, int half, uint8_t* numbers) {
   for (int i = 0; i < half; ++i) {
     numbers[i] = bytes[i] & 15;
     numbers[half + i] = bytes[i] >> 4;
-  }
-}
-
-/// Reads nibbles with a fifth bit each, of 32 columns.
-void read_five_bits(const uint8_t* high, const uint8_t* low, int added, uint8_t* numbers) {
-  read_nibbles(low, 16, numbers);
-  for (int i = 0; i < 32; ++i) {
-    const int bit = high[i / 8] >> (i % 8) & 1;
-    numbers[i] = static_cast<uint8_t>((numbers[i] | bit << 4) + added);
   }
 }
 
@@ -104,41 +85,11 @@ void read_q2k(const uint8_t* bytes, Block* block) {
   block->min = load_half(bytes + 82);
 }
 
-// As a Q6_K: scales less 32, numbers from 28 to 31 (the high bit missing) or 32 to 35.
-void read_q3k(const uint8_t* bytes, Block* block) {
-  block->d = load_half(bytes + 108);
-  for (int g = 0; g < 16; ++g) {
-    const int low = bytes[96 + g % 8] >> (g / 8 * 4) & 15;
-    const int high = bytes[104 + g % 4] >> (g / 4 * 2) & 3;
-    block->scales[g] = static_cast<uint8_t>((low | high << 4) - 32);
-  }
-  read_two_bits(bytes + 32, block->numbers);
-  for (int i = 0; i < kSuperCols; ++i) {
-    const int bit = bytes[i % 32] >> (i / 32) & 1;
-    block->numbers[i] = static_cast<uint8_t>(28 + block->numbers[i] + 4 * bit);
-  }
-}
-
 void read_q4k(const uint8_t* bytes, Block* block) {
   block->d = load_half(bytes);
   block->min = load_half(bytes + 2);
   read_scales_and_minimums(bytes + 4, block);
   for (int i = 0; i < 4; ++i) read_nibbles(bytes + 16 + 32 * i, 32, block->numbers + 64 * i);
-}
-
-// A half times six bits is exact in float32.
-void read_q5k(const uint8_t* bytes, Block* block) {
-  block->d = load_half(bytes);
-  block->min = load_half(bytes + 2);
-  read_scales_and_minimums(bytes + 4, block);
-  for (int g = 0; g < 8; ++g) {
-    block->wide_scales[g] = widen_f16(block->d) * block->scales[g];
-    block->wide_minimums[g] = -(widen_f16(block->min) * block->minimums[g]);
-  }
-  for (int i = 0; i < 4; ++i) read_nibbles(bytes + 48 + 32 * i, 32, block->numbers + 64 * i);
-  for (int i = 0; i < kSuperCols; ++i) {
-    block->numbers[i] |= static_cast<uint8_t>((bytes[16 + i % 32] >> (i / 32) & 1) << 4);
-  }
 }
 
 void read_q6k(const uint8_t* bytes, Block* block) {
@@ -157,22 +108,6 @@ void read_q6k(const uint8_t* bytes, Block* block) {
   block->d = load_half(bytes + 208);
 }
 
-void read_nonlinear(const uint8_t* bytes, uint8_t* numbers) {
-  read_nibbles(bytes, 16, numbers);
-  for (int i = 0; i < 32; ++i) numbers[i] = kNonlinearNumbers[numbers[i]];
-}
-
-void read_iq4xs(const uint8_t* bytes, Block* block) {
-  block->d = load_half(bytes);
-  const int high = load_half(bytes + 2);
-  for (int g = 0; g < 8; ++g) {
-    const int low = bytes[4 + g / 2] >> (g % 2 * 4) & 15;
-    const int scale = (low | (high >> (2 * g) & 3) << 4) - 32;
-    block->wide_scales[g] = widen_f16(block->d) * static_cast<float>(scale);
-    read_nonlinear(bytes + 8 + 16 * g, block->numbers + 32 * g);
-  }
-}
-
 VITRINE_INLINE void read_block(BlockFormat format, const uint8_t* bytes, Block* block) {
   switch (format) {
     case BlockFormat::kQ4_0:
@@ -182,29 +117,17 @@ VITRINE_INLINE void read_block(BlockFormat format, const uint8_t* bytes, Block* 
       block->d = load_half(bytes);
       block->min = load_half(bytes + 2);
       return read_nibbles(bytes + 4, 16, block->numbers);
-    case BlockFormat::kQ5_0:
-      block->d = load_half(bytes);
-      return read_five_bits(bytes + 2, bytes + 6, 128 - 16, block->numbers);
-    case BlockFormat::kQ5_1:
-      block->d = load_half(bytes);
-      block->min = load_half(bytes + 2);
-      return read_five_bits(bytes + 4, bytes + 8, 0, block->numbers);
     case BlockFormat::kQ8_0:
       block->d = load_half(bytes);
       for (int i = 0; i < 32; ++i) block->numbers[i] = bytes[2 + i] ^ 0x80;
       return;
-    case BlockFormat::kIq4Nl:
-      block->d = load_half(bytes);
-      return read_nonlinear(bytes + 2, block->numbers);
     case BlockFormat::kMxfp4:
       block->d = bytes[0];
       return read_nibbles(bytes + 1, 16, block->numbers);
     case BlockFormat::kQ2_K: return read_q2k(bytes, block);
-    case BlockFormat::kQ3_K: return read_q3k(bytes, block);
     case BlockFormat::kQ4_K: return read_q4k(bytes, block);
-    case BlockFormat::kQ5_K: return read_q5k(bytes, block);
     case BlockFormat::kQ6_K: return read_q6k(bytes, block);
-    case BlockFormat::kIq4Xs: return read_iq4xs(bytes, block);
+    default: __builtin_unreachable();
   }
 }
 
@@ -282,25 +205,17 @@ VITRINE_INLINE void store_meaning(const Weight& weight, const Shape& shape, cons
       return;
     default: break;
   }
-  if (shape.scales == ScaleFormat::kF16) {
-    memcpy(scales + 2 * (entry * kTileRows + r), &block.d, 2);
-    if (offsets != nullptr) memcpy(offsets + 2 * (entry * kTileRows + r), &block.min, 2);
-    return;
-  }
-  for (int g = 0; g < shape.cols / kUnitCols; ++g) {
-    const int64_t at = (entry * (shape.cols / kUnitCols) + g) * kTileRows + r;
-    memcpy(scales + 4 * at, &block.wide_scales[g], 4);
-    if (offsets != nullptr) memcpy(offsets + 4 * at, &block.wide_minimums[g], 4);
-  }
+  memcpy(scales + 2 * (entry * kTileRows + r), &block.d, 2);
+  if (offsets != nullptr) memcpy(offsets + 2 * (entry * kTileRows + r), &block.min, 2);
 }
 
-bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+using blocks::is_finite_half;
 
 /// pack_blocks of one format, so that all its constants are known: twice as fast.
 template <BlockFormat kFormat>
 int64_t pack_tiles(const Weight& weight, int64_t row_begin, int64_t row_end, const uint8_t* blocks,
                    uint8_t* data, uint8_t* scales, uint8_t* offsets) {
-  constexpr const Shape& shape = shape_of(kFormat);
+  constexpr Shape shape = *find_shape(kFormat);
   const int64_t row_bytes = weight.cols / shape.cols * shape.bytes;
   constexpr int64_t unit = unit_bytes(shape.packed);
   const int64_t tile_bytes = weight.cols / kUnitCols * unit;
@@ -331,6 +246,32 @@ int64_t pack_tiles(const Weight& weight, int64_t row_begin, int64_t row_end, con
   return bad_row;
 }
 
+/// Packs a format that is multiplied as it stands.
+template <class Format>
+int64_t pack_as_they_are(const Weight& weight, int64_t row_begin, int64_t row_end,
+                         const uint8_t* blocks, uint8_t* data, uint8_t* scales, uint8_t*) {
+  const int64_t per_row = weight.cols / Format::kCols;
+  constexpr int64_t kBlockUnits = Format::kCols / kUnitCols * Format::kUnitBytes;
+  const int64_t last_tile = row_end == weight.rows ? tile_count(row_end) : row_end / kTileRows;
+  int64_t bad_row = -1;
+  for (int64_t tile = row_begin / kTileRows; tile < last_tile; ++tile) {
+    for (int64_t b = 0; b < per_row; ++b) {
+      uint8_t* units = data + (tile * per_row + b) * kBlockUnits;
+      uint8_t* block_scales = scales + (tile * per_row + b) * Format::kScaleBytes;
+      memset(units, 0, kBlockUnits);
+      memset(block_scales, 0, Format::kScaleBytes);
+      for (int r = 0; r < kTileRows; ++r) {
+        const int64_t row = tile * kTileRows + r;
+        if (row >= row_end) break;
+        const uint8_t* source = blocks + ((row - row_begin) * per_row + b) * Format::kBytes;
+        const bool is_finite = Format::pack(source, r, units, block_scales);
+        if (!is_finite && (bad_row < 0 || row < bad_row)) bad_row = row;
+      }
+    }
+  }
+  return bad_row;
+}
+
 using PackTiles = int64_t (*)(const Weight&, int64_t, int64_t, const uint8_t*, uint8_t*, uint8_t*,
                               uint8_t*);
 
@@ -338,44 +279,50 @@ PackTiles find_pack_tiles(BlockFormat format) {
   switch (format) {
     case BlockFormat::kQ4_0: return pack_tiles<BlockFormat::kQ4_0>;
     case BlockFormat::kQ4_1: return pack_tiles<BlockFormat::kQ4_1>;
-    case BlockFormat::kQ5_0: return pack_tiles<BlockFormat::kQ5_0>;
-    case BlockFormat::kQ5_1: return pack_tiles<BlockFormat::kQ5_1>;
     case BlockFormat::kQ8_0: return pack_tiles<BlockFormat::kQ8_0>;
     case BlockFormat::kQ2_K: return pack_tiles<BlockFormat::kQ2_K>;
-    case BlockFormat::kQ3_K: return pack_tiles<BlockFormat::kQ3_K>;
     case BlockFormat::kQ4_K: return pack_tiles<BlockFormat::kQ4_K>;
-    case BlockFormat::kQ5_K: return pack_tiles<BlockFormat::kQ5_K>;
     case BlockFormat::kQ6_K: return pack_tiles<BlockFormat::kQ6_K>;
-    case BlockFormat::kIq4Nl: return pack_tiles<BlockFormat::kIq4Nl>;
-    case BlockFormat::kIq4Xs: return pack_tiles<BlockFormat::kIq4Xs>;
     case BlockFormat::kMxfp4: return pack_tiles<BlockFormat::kMxfp4>;
+    default: break;
   }
-  __builtin_unreachable();
+  PackTiles pack = nullptr;
+  blocks::with_format(format, [&]<class Format>() { pack = pack_as_they_are<Format>; });
+  return pack;
 }
 
 }  // namespace
 
 bool has_block_format(uint32_t ggml_type) {
-  for (const Shape& shape : kShapes) {
-    if (static_cast<uint32_t>(shape.format) == ggml_type) return true;
-  }
-  return false;
+  const auto format = static_cast<BlockFormat>(ggml_type);
+  return find_shape(format) != nullptr || blocks::find_shape(format).cols != 0;
 }
+
+std::string_view block_name(BlockFormat format) { return blocks::find_shape(format).name; }
 
 Weight block_weight(BlockFormat format, int64_t rows, int64_t cols) {
-  const Shape& shape = shape_of(format);
-  return {.format = shape.packed,
-          .scale_format = shape.scales,
-          .offset_format = shape.offsets,
-          .group_size = kUnitCols,
-          .rows = rows,
-          .cols = cols};
+  Weight weight = {.format = WeightFormat::kBlocks,
+                   .group_size = kUnitCols,
+                   .rows = rows,
+                   .cols = cols,
+                   .block_format = format};
+  if (const Shape* shape = find_shape(format)) {
+    weight.format = shape->packed;
+    weight.scale_format = shape->scales;
+    weight.offset_format = shape->offsets;
+  }
+  return weight;
 }
 
-int64_t block_cols(BlockFormat format) { return shape_of(format).cols; }
+int64_t block_cols(BlockFormat format) {
+  const Shape* shape = find_shape(format);
+  return shape != nullptr ? shape->cols : blocks::find_shape(format).cols;
+}
 
 int64_t block_row_bytes(BlockFormat format, int64_t cols) {
-  return cols / block_cols(format) * shape_of(format).bytes;
+  const Shape* shape = find_shape(format);
+  const int64_t bytes = shape != nullptr ? shape->bytes : blocks::find_shape(format).bytes;
+  return cols / block_cols(format) * bytes;
 }
 
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,

@@ -117,6 +117,14 @@ struct GroupMeaning {
   int part_minimum[2] = {1, 1};
 };
 
+/// 32 columns of a tile of kBlocks: signed numbers as [fours of columns][16 rows][4], and what they
+/// mean in each row (their bias is taken off).
+struct DecodedUnit {
+  int8_t numbers[kUnitCols / 4][4 * kTileRows];
+  GroupMeaning meanings[kTileRows];
+};
+void decode_unit(const Weight& weight, int64_t tile, int64_t unit, DecodedUnit* out);
+
 static inline GroupMeaning q2k_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
   const int64_t block = (tile * (weight.cols / kSuperCols) + group / 8) * kQ2KScaleBytes;
   const uint8_t* scales = static_cast<const uint8_t*>(weight.scales) + block;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a packed matrix in one piece; made once at load, on any instruction set.
+#include "blocks/list.h"
 #include "packed.h"
 
 namespace vitrine::kernels {
@@ -8,7 +9,23 @@ namespace {
 constexpr int64_t kRowAlignment = 64;
 
 /// Two scales a unit, where halves of it have their own.
-bool has_parts(WeightFormat format) { return format == WeightFormat::kQ6K; }
+constexpr bool has_parts(WeightFormat format) { return format == WeightFormat::kQ6K; }
+bool has_parts(const Weight& weight) {
+  if (weight.format != WeightFormat::kBlocks) return has_parts(weight.format);
+  return blocks::find_shape(weight.block_format).has_two_parts;
+}
+
+/// Formats with minimums, and of two bits, have none.
+bool has_place(const Weight& weight) {
+  switch (weight.format) {
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4: return weight.offset_format == OffsetFormat::kNone;
+    case WeightFormat::kQ6K:
+    case WeightFormat::kMxfp4: return true;
+    case WeightFormat::kBlocks: return !blocks::find_shape(weight.block_format).has_minimum;
+    default: return false;
+  }
+}
 
 template <WeightFormat kFormat>
 void make_rows(const Weight& weight, const RowMajor& shape, std::byte* to) {
@@ -36,16 +53,35 @@ void make_rows(const Weight& weight, const RowMajor& shape, std::byte* to) {
   }
 }
 
+/// make_rows of kBlocks.
+void make_block_rows(const Weight& weight, const RowMajor& shape, std::byte* to) {
+  const int64_t units = weight.cols / kUnitCols;
+  const int parts = kUnitCols / shape.group_size;
+  DecodedUnit decoded;
+  for (int64_t tile = 0; tile < tile_count(weight.rows); ++tile) {
+    for (int64_t u = 0; u < units; ++u) {
+      decode_unit(weight, tile, u, &decoded);
+      for (int64_t r = 0; r < kTileRows && tile * kTileRows + r < weight.rows; ++r) {
+        std::byte* row = to + (tile * kTileRows + r) * shape.stride;
+        auto* numbers = reinterpret_cast<int8_t*>(row) + u * kUnitCols;
+        auto* scales = reinterpret_cast<float*>(row + weight.cols) + u * parts;
+        const GroupMeaning& meaning = decoded.meanings[r];
+        for (int c = 0; c < kUnitCols; ++c) numbers[c] = decoded.numbers[c / 4][4 * r + c % 4];
+        for (int part = 0; part < parts; ++part) {
+          scales[part] = meaning.scale * static_cast<float>(meaning.part_scale[part]);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 RowMajor row_major(const Weight& weight) {
   RowMajor rows;
-  const bool has_place =
-      weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4 ||
-      weight.format == WeightFormat::kQ6K || weight.format == WeightFormat::kMxfp4;
-  if (!has_place || weight.offset_format != OffsetFormat::kNone) return rows;
+  if (!has_place(weight)) return rows;
   rows.cols = weight.cols;
-  rows.group_size = weight.group_size / (has_parts(weight.format) ? 2 : 1);
+  rows.group_size = weight.group_size / (has_parts(weight) ? 2 : 1);
   const int64_t scales = group_count(padded_cols(weight.cols), rows.group_size);
   const int64_t bytes = padded_cols(weight.cols) + scales * static_cast<int64_t>(sizeof(float));
   rows.stride = (bytes + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
@@ -60,6 +96,7 @@ void make_row_major(const Weight& weight, void* to) {
     case WeightFormat::kInt4: return make_rows<WeightFormat::kInt4>(weight, shape, data);
     case WeightFormat::kQ6K: return make_rows<WeightFormat::kQ6K>(weight, shape, data);
     case WeightFormat::kMxfp4: return make_rows<WeightFormat::kMxfp4>(weight, shape, data);
+    case WeightFormat::kBlocks: return make_block_rows(weight, shape, data);
     default: return;
   }
 }

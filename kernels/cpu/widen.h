@@ -73,6 +73,21 @@ static void widen_packed_row_of(const Weight& weight, int64_t row, float multipl
   }
 }
 
+/// widen_packed_row of kBlocks.
+static void widen_block_row(const Weight& weight, int64_t row, float multiplier, float* out) {
+  DecodedUnit unit;
+  const int64_t r = row % kTileRows;
+  for (int64_t col = 0; col < weight.cols; ++col) {
+    const int64_t c = col % kUnitCols;
+    if (c == 0) decode_unit(weight, row / kTileRows, col / kUnitCols, &unit);
+    const GroupMeaning& meaning = unit.meanings[r];
+    const float scale = meaning.scale * static_cast<float>(meaning.part_scale[c / (kUnitCols / 2)]);
+    float value = scale * static_cast<float>(unit.numbers[c / 4][4 * r + c % 4]);
+    if (meaning.has_minimum) value += meaning.minimum;
+    out[col] = value * multiplier;
+  }
+}
+
 /// out[i] = weight[row][i] * multiplier: the product of number and scale rounded, then the sum with
 /// a minimum, then the product.
 static void widen_packed_row(const Weight& weight, int64_t row, float multiplier, float* out) {
@@ -87,6 +102,7 @@ static void widen_packed_row(const Weight& weight, int64_t row, float multiplier
       return widen_packed_row_of<WeightFormat::kQ6K>(weight, row, multiplier, out);
     case WeightFormat::kMxfp4:
       return widen_packed_row_of<WeightFormat::kMxfp4>(weight, row, multiplier, out);
+    case WeightFormat::kBlocks: return widen_block_row(weight, row, multiplier, out);
     default: return widen_packed_row_of<WeightFormat::kInt4>(weight, row, multiplier, out);
   }
 }

@@ -32,6 +32,8 @@ std::string packed_kernel_name(const Weight& weight) {
     case WeightFormat::kQ4K: return "linear_q4k";
     case WeightFormat::kQ6K: return "linear_q6k";
     case WeightFormat::kMxfp4: return "linear_mxfp4";
+    case WeightFormat::kBlocks:
+      return "linear_" + std::string(kernels::block_name(weight.block_format));
     case WeightFormat::kInt8:
     case WeightFormat::kInt4: break;
   }

@@ -45,8 +45,8 @@ struct MaddubsDot {
   };
 
   template <class Format>
-  VITRINE_INLINE StepWeights<Format> unpack_step(const uint8_t* unit, int half, int s) {
-    const Step step = Format::step(unit, half, s);
+  VITRINE_INLINE StepWeights<Format> unpack_step(const uint8_t* unit, int64_t g, int half, int s) {
+    const Step step = Format::step(unit, g, half, s);
     if constexpr (kSignedProducts<Format>) {
       const __m256i flip = _mm256_set1_epi8(-128);
       const Step value = {_mm256_xor_si256(step.low, flip), _mm256_xor_si256(step.high, flip)};
@@ -73,11 +73,12 @@ struct MaddubsDot {
   VITRINE_INLINE void add_step(Sums& sums, const StepWeights<Format>& weights,
                                const Factors& factors, int s, __m256i first, __m256i second) {
     if constexpr (kSignedProducts<Format>) {
-      const __m256i ones = _mm256_set1_epi16(1);
+      const __m256i factor = factors.of_part[Format::kTwoParts ? s / 2 : 0];
       const __m256i a = _mm256_sign_epi8(first, weights.value.low);
       const __m256i b = _mm256_sign_epi8(second, weights.value.high);
-      const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.low, a), ones);
-      const __m256i high = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.high, b), ones);
+      const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.low, a), factor);
+      const __m256i high =
+          _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.high, b), factor);
       sums.whole = _mm256_add_epi32(sums.whole, _mm256_add_epi32(low, high));
     } else {
       const __m256i low = _mm256_maddubs_epi16(weights.step.low, first);
@@ -134,8 +135,8 @@ struct VnniDot {
   };
 
   template <class Format>
-  VITRINE_INLINE StepWeights<Format> unpack_step(const uint8_t* unit, int half, int s) {
-    return {Format::step(unit, half, s)};
+  VITRINE_INLINE StepWeights<Format> unpack_step(const uint8_t* unit, int64_t g, int half, int s) {
+    return {Format::step(unit, g, half, s)};
   }
 
   template <class Format>
@@ -189,11 +190,12 @@ struct UnitWeights {
 };
 
 template <class Dot, class Format>
-VITRINE_INLINE UnitWeights<Dot, Format> unpack(const uint8_t* unit, int half, const Group& group) {
+VITRINE_INLINE UnitWeights<Dot, Format> unpack(const uint8_t* unit, int64_t g, int half,
+                                               const Group& group) {
   UnitWeights<Dot, Format> weights;
 #pragma GCC unroll 4
   for (int s = 0; s < kSteps; ++s) {
-    weights.steps[s] = Dot::template unpack_step<Format>(unit, half, s);
+    weights.steps[s] = Dot::template unpack_step<Format>(unit, g, half, s);
   }
   weights.factors = Dot::template factors_of<Format>(group);
   return weights;

@@ -120,14 +120,14 @@ struct IntegerFormat {
 
 /// 8 * 2 * 15 * 127 < 2^15.
 struct Int4 : IntegerFormat<8, kUnit * kTileRows / 2, 8> {
-  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     return nibbles(unit + 64 * s + 32 * half);
   }
 };
 
 /// 2 * 255 * 127 does not fit 16 bits: signed values are multiplied, of which 2 * 128 * 127 does.
 struct Int8 : IntegerFormat<128, kUnit * kTileRows, 1> {
-  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     return {load_256(unit + 128 * s + 32 * half), load_256(unit + 128 * s + 64 + 32 * half)};
   }
 };
@@ -176,7 +176,7 @@ struct Q2K : BlockFormat<kUnit * kTileRows / 4, 4, true, true> {
     return group;
   }
 
-  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     const __m256i raw = load_256(unit + 64 * (s / 2) + 32 * half);
     const __m256i two = _mm256_set1_epi8(3);
     const __m256i low = s % 2 == 0 ? raw : _mm256_srli_epi16(raw, 4);
@@ -215,7 +215,7 @@ struct Q4K : BlockFormat<kUnit * kTileRows / 2, 8, false> {
     return group;
   }
 
-  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     return nibbles(unit + 64 * s + 32 * half);
   }
 };
@@ -246,7 +246,7 @@ struct Q6K : BlockFormat<kUnit * kTileRows * 6 / 8, 2, true> {
     return group;
   }
 
-  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     const Step low = nibbles(unit + 64 * s + 32 * half);
     const __m256i high = load_256(unit + 256 + 64 * (s / 2) + 32 * half);
     const __m256i bits = _mm256_set1_epi8(0x30);
@@ -282,7 +282,7 @@ struct Mxfp4 : BlockFormat<kUnit * kTileRows / 2, 4, false> {
   }
 
   /// The values plus 12, so that they are not negative.
-  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     const __m256i table = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     const Step codes = nibbles(unit + 64 * s + 32 * half);

@@ -3,6 +3,7 @@
 // weights are unpacked (formats.h).
 #pragma once
 
+#include "blocks.h"
 #include "dots.h"
 
 namespace vitrine::kernels::avx2 {
@@ -138,7 +139,7 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
         TokenUnit::load_values(token, x);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
-          const auto weights = unpack<Dot, Format>(unit, half, rows[half].group);
+          const auto weights = unpack<Dot, Format>(unit, g, half, rows[half].group);
           fetch_ahead<Format>(unit, half);
           isum[half] = Dot::template add<Format>(weights, token.words, isum[half]);
         }
@@ -194,8 +195,8 @@ __attribute__((noinline)) void few_token_dots(const Weight& weight, int64_t firs
 #pragma GCC unroll 4
         for (int s = 0; s < kSteps; ++s) {
           const typename Dot::template StepWeights<Format> weights[2] = {
-              Dot::template unpack_step<Format>(unit, 0, s),
-              Dot::template unpack_step<Format>(unit, 1, s)};
+              Dot::template unpack_step<Format>(unit, g, 0, s),
+              Dot::template unpack_step<Format>(unit, g, 1, s)};
 #pragma GCC unroll 4
           for (int32_t t = 0; t < kTokens; ++t) {
             const int8_t* x = tokens.values[t] + k + 8 * s;
@@ -258,7 +259,7 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
         const Tile tile = MatrixKind::known(tiles[h / 2]);
         const GroupRows<Format> rows{Format::template group<kSigned>(tile, g, h % 2),
                                      Format::has_minimum(tile)};
-        const auto weights = unpack<Dot, Format>(tile.data + unit, h % 2, rows.group);
+        const auto weights = unpack<Dot, Format>(tile.data + unit, g, h % 2, rows.group);
         const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
 #pragma GCC unroll 4
           for (int32_t t = 0; t < num_tokens; ++t) {
@@ -316,6 +317,17 @@ DotsFunction dots_of(const Weight& weight, int32_t tokens) {
   }
 }
 
+/// Of a format that is multiplied as it stands; the few files with their kernels are this one's
+/// includers.
+template <class Dot>
+DotsFunction find_block_dots(const Weight& weight, int32_t tokens) {
+  DotsFunction found = nullptr;
+  blocks::with_format(weight.block_format, [&]<class Blocks>() {
+    found = dots_of<Dot, AsTheyAre<Blocks>>(weight, tokens);
+  });
+  return found;
+}
+
 template <class Dot>
 DotsFunction find_dots(const Weight& weight, int32_t tokens) {
   switch (weight.format) {
@@ -324,6 +336,7 @@ DotsFunction find_dots(const Weight& weight, int32_t tokens) {
     case WeightFormat::kQ4K: return dots_of<Dot, Q4K>(weight, tokens);
     case WeightFormat::kQ6K: return dots_of<Dot, Q6K>(weight, tokens);
     case WeightFormat::kMxfp4: return dots_of<Dot, Mxfp4>(weight, tokens);
+    case WeightFormat::kBlocks: return find_block_dots<Dot>(weight, tokens);
     default: return dots_of<Dot, Int4>(weight, tokens);
   }
 }

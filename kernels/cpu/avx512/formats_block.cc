@@ -61,7 +61,7 @@ struct Q2K : BlockTiles<40> {
   }
 
   template <bool kShifted>
-  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
     const __m512i raw = _mm512_loadu_si512(unit + 64 * (s / 2));
     const __m512i two = _mm512_set1_epi8(3);
     const __m512i low = s % 2 == 0 ? raw : _mm512_srli_epi16(raw, 4);
@@ -111,7 +111,7 @@ struct Q4K : BlockTiles<32> {
   }
 
   template <bool kShifted>
-  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
     if constexpr (!kShifted) return nibbles(_mm512_loadu_si512(unit + 64 * s));
     const __m512i raw = _mm512_loadu_si512(unit + 64 * s);
     const __m512i nibble = _mm512_set1_epi8(15);
@@ -152,7 +152,7 @@ struct Q6K : BlockTiles<36> {
   }
 
   template <bool kShifted>
-  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
     const Step low = nibbles(_mm512_loadu_si512(unit + 64 * s));
     const __m512i high = _mm512_loadu_si512(unit + 256 + 64 * (s / 2));
     const __m512i bits = _mm512_set1_epi8(0x30);
@@ -194,7 +194,7 @@ struct Mxfp4 : BlockTiles<kTileRows> {
 
   /// The values plus 12, so that they are not negative.
   template <bool kShifted>
-  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
     const __m512i table = _mm512_broadcast_i32x4(
         _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     const Step codes = nibbles(_mm512_loadu_si512(unit + 64 * s));

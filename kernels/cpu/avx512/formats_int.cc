@@ -83,7 +83,7 @@ struct Int4 : IntegerFormat<8> {
 
   /// kShifted: the high nibbles stay in the upper half of their bytes, 16 times too large.
   template <bool kShifted>
-  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
     __m512i raw = _mm512_loadu_si512(unit + 64 * s);
     keep_in_register(raw);
     if constexpr (!kShifted) return nibbles(raw);
@@ -102,7 +102,7 @@ struct Int8 : IntegerFormat<128> {
   }
 
   template <bool kShifted>
-  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
     return {_mm512_loadu_si512(unit + 128 * s), _mm512_loadu_si512(unit + 128 * s + 64)};
   }
 };

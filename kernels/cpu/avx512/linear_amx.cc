@@ -4,6 +4,7 @@
 // A tile of weights is unpacked once, to signed bytes, and multiplied with all input rows. Tile
 // registers: rows of A are input rows, of B fours of columns as they lie in the packed layout, of C
 // input rows with a sum for each of 16 weight rows. The sums are exact, as everywhere.
+#include "../blocks/list.h"
 #include "quantized.h"
 
 namespace vitrine::kernels::avx512 {
@@ -194,12 +195,17 @@ __attribute__((noinline)) void block_dots(const Weight& weight, const Unpacked& 
 
 /// The halves of a group have scales of their own.
 bool has_two_parts(const Weight& weight) {
+  if (weight.format == WeightFormat::kBlocks) {
+    return blocks::find_shape(weight.block_format).has_two_parts;
+  }
   return weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ6K;
 }
 
 void dots_of(const Weight& weight, const Unpacked& tile, const Block& block, __m512* dots) {
   const bool minimum = weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ4K ||
-                       weight.offset_format > OffsetFormat::kZeroPoint;
+                       weight.offset_format > OffsetFormat::kZeroPoint ||
+                       (weight.format == WeightFormat::kBlocks &&
+                        blocks::find_shape(weight.block_format).has_minimum);
   // Unsigned nibbles with a minimum are the same as signed bytes.
   const bool offsets =
       weight.offset_format == OffsetFormat::kZeroPoint ||
@@ -275,7 +281,7 @@ __attribute__((noinline)) void multiply_rows(const Weight& weight, const Weight*
       const Weight& matrix = i == 0 ? weight : *up;
       const bool two_parts = has_two_parts(matrix);
       if (two_parts != configured) configure_tiles(configured = two_parts);
-      find_format(matrix.format).unpack(matrix, row / kTileRows, unpacked.numbers, unpacked.groups);
+      find_format(matrix).unpack(matrix, row / kTileRows, unpacked.numbers, unpacked.groups);
       for (int32_t first = 0; first < count; first += kBlock) {
         __m512 v[kBlock];
         dots_of(matrix, unpacked, blocks[first / kBlock], v);

@@ -6,22 +6,27 @@
 
 namespace vitrine::kernels::avx512 {
 
-const FormatKernels& find_format(WeightFormat format) {
-  switch (format) {
+const FormatKernels& find_format(const Weight& weight) {
+  switch (weight.format) {
     case WeightFormat::kInt8: return int8_format();
     case WeightFormat::kQ2K: return q2k_format();
     case WeightFormat::kQ4K: return q4k_format();
     case WeightFormat::kQ6K: return q6k_format();
     case WeightFormat::kMxfp4: return mxfp4_format();
+    case WeightFormat::kBlocks: break;
     default: return int4_format();
   }
+  for (const auto find : {find_numbers, find_books, find_rare}) {
+    if (const FormatKernels* kernels = find(weight.block_format)) return *kernels;
+  }
+  __builtin_unreachable();
 }
 
 namespace {
 
 bool same_storage(const Weight& a, const Weight& b) {
   return a.format == b.format && a.scale_format == b.scale_format &&
-         a.offset_format == b.offset_format;
+         a.offset_format == b.offset_format && a.block_format == b.block_format;
 }
 
 /// A block of input rows: `count` from m on, computed as `tokens` rows (the first is repeated where
@@ -46,7 +51,7 @@ void one_tile(const Weight& weight, const Weight* up, int64_t row, int64_t row_e
   const Weight* matrices[2] = {&weight, up};
   const int64_t tiles[2] = {row / kTileRows, row / kTileRows};
   __m512 dots[16];
-  const FormatKernels& format = find_format(weight.format);
+  const FormatKernels& format = find_format(weight);
   const int index = block_index(block.tokens);
   if (up == nullptr) {
     format.one_tile[index](matrices, tiles, tokens, dots);
@@ -54,7 +59,7 @@ void one_tile(const Weight& weight, const Weight* up, int64_t row, int64_t row_e
     format.two_tiles[index](matrices, tiles, tokens, dots);
   } else {
     format.one_tile[index](matrices, tiles, tokens, dots);
-    find_format(up->format).one_tile[index](matrices + 1, tiles, tokens, dots + block.tokens);
+    find_format(*up).one_tile[index](matrices + 1, tiles, tokens, dots + block.tokens);
   }
   const __mmask16 stored = first_lanes(row_end - row);
   for (int t = 0; t < block.count; ++t) {
@@ -112,7 +117,7 @@ struct TokenBlocks {
 
 void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                       const Activations& input, const RowMap& rows, const Target& target) {
-  const DotsFunction side_by_side = find_format(weight.format).two_tiles[block_index(8)];
+  const DotsFunction side_by_side = find_format(weight).two_tiles[block_index(8)];
   const bool may_pair =
       up == nullptr && side_by_side != nullptr && rows.count >= 4 + TokenBlocks::kFewRows;
   TokenBlocks all;

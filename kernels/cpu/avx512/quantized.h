@@ -65,7 +65,11 @@ const FormatKernels& q2k_format();
 const FormatKernels& q4k_format();
 const FormatKernels& q6k_format();
 const FormatKernels& mxfp4_format();
-const FormatKernels& find_format(WeightFormat format);
+/// Of kBlocks; null where a file has not the format.
+const FormatKernels* find_numbers(BlockFormat format);
+const FormatKernels* find_books(BlockFormat format);
+const FormatKernels* find_rare(BlockFormat format);
+const FormatKernels& find_format(const Weight& weight);
 
 namespace {
 
@@ -177,7 +181,7 @@ __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matri
               fetch(data[m] + 64 * line + kPrefetchBytes);
             }
           }
-          step[m] = Format::template step<kShifted>(data[m], s);
+          step[m] = Format::template step<kShifted>(data[m], g, s);
         }
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
@@ -267,7 +271,7 @@ void unpack_tile(const Weight& weight, int64_t index, int8_t* numbers, Group* gr
   for (int64_t u = 0; u < units; ++u, data += Format::kUnitBytes) {
 #pragma GCC unroll 4
     for (int s = 0; s < kUnit / 8; ++s, numbers += 128) {
-      const Step step = Format::template step<false>(data, s);
+      const Step step = Format::template step<false>(data, u, s);
       _mm512_storeu_si512(numbers, _mm512_sub_epi8(step.low, bias));
       _mm512_storeu_si512(numbers + 64, _mm512_sub_epi8(step.high, bias));
     }

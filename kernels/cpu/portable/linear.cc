@@ -124,6 +124,7 @@ void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows
   for (int t = 0; t < count; ++t) {
     for (int r = 0; r < kTileRows; ++r) dots[t][r] = 0.0f;
   }
+  DecodedUnit unit;
   for (int64_t g = 0; g < groups; ++g) {
     int32_t parts[kMaxTokens][2][kTileRows] = {};  // of the units' halves
     const int64_t end = (g + 1) * group_units < units ? (g + 1) * group_units : units;
@@ -134,14 +135,19 @@ void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows
         }
         continue;
       }
-      int8_t numbers[kUnitCols * kTileRows];
-      unpack_unit(weight.format, packed + u * bytes, numbers);
+      if (weight.format == WeightFormat::kBlocks) {
+        decode_unit(weight, tile, u, &unit);
+      } else {
+        unpack_unit(weight.format, packed + u * bytes, unit.numbers[0]);
+      }
       for (int t = 0; t < count; ++t) {
-        add_unit(numbers, rows[t].values + u * kUnitCols, parts[t]);
+        add_unit(unit.numbers[0], rows[t].values + u * kUnitCols, parts[t]);
       }
     }
     for (int r = 0; r < kTileRows; ++r) {
-      const GroupMeaning meaning = group_meaning(weight, tile, g, groups, r);
+      const GroupMeaning meaning = weight.format == WeightFormat::kBlocks
+                                       ? unit.meanings[r]
+                                       : group_meaning(weight, tile, g, groups, r);
       for (int t = 0; t < count; ++t) {
         const GroupSum& sum = rows[t].sums[g];
         // Only a group of one unit has scales for its halves.

@@ -3,6 +3,7 @@
 // row, so that packing int4 and int8 is a permutation of words.
 #include <cstring>
 
+#include "kernels/cpu/blocks/list.h"
 #include "kernels/cpu/packed.h"
 #include "kernels/cuda/linear/packed_matrix.h"
 
@@ -84,6 +85,16 @@ void pack_unit(PackedKind kind, const uint8_t* unit, int block, uint8_t* numbers
   }
 }
 
+/// A unit of kBlocks, as bytes; those with a minimum are stored less 128.
+void pack_block_unit(const DecodedUnit& unit, bool has_minimum, uint8_t* to) {
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int c = 0; c < kUnitCols; ++c) {
+      const auto number = static_cast<uint8_t>(unit.numbers[c / 4][4 * r + c % 4]);
+      word_at(to, r, c / 8, 2 * (c % 8 / 4))[c % 4] = has_minimum ? number ^ 0x80 : number;
+    }
+  }
+}
+
 void pack_bf16_chunk(const Weight& weight, int64_t tile, int64_t chunk, uint8_t* numbers) {
   const auto* values = static_cast<const uint8_t*>(weight.data);
   for (int r = 0; r < kTileRows && tile * kTileRows + r < weight.rows; ++r) {
@@ -130,15 +141,18 @@ void pack_e4m3_chunk(const Weight& weight, int64_t tile, int64_t chunk, uint8_t*
   }
 }
 
+/// decoded: of kBlocks, else null.
 void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, int64_t group,
-                uint8_t* scales, uint8_t* offsets) {
+                const DecodedUnit* decoded, uint8_t* scales, uint8_t* offsets) {
   for (int r = 0; r < kTileRows && tile * kTileRows + r < weight.rows; ++r) {
     if (layout.kind == PackedKind::kMxfp4) {
       const int64_t from = (tile * layout.groups + group) * kTileRows + r;
       scales[pair_index(r)] = static_cast<const uint8_t*>(weight.scales)[from];
       continue;
     }
-    const GroupMeaning meaning = group_meaning(weight, tile, group, layout.groups, r);
+    const GroupMeaning meaning = decoded != nullptr
+                                     ? decoded->meanings[r]
+                                     : group_meaning(weight, tile, group, layout.groups, r);
     if (layout.kind == PackedKind::kQ2K) {
       for (int part = 0; part < 2; ++part) {
         const int both = meaning.part_scale[part] | -meaning.part_minimum[part] << 4;
@@ -206,6 +220,15 @@ PackedLayout packed_layout(const Weight& weight) {
       layout.number_bytes = kPackedUnitBytes;
       layout.scale_bytes = 2 * kTileRows;
       break;
+    case WeightFormat::kBlocks: {  // bytes: int8 where the halves of a group have one scale
+      const blocks::Shape shape = blocks::find_shape(weight.block_format);
+      layout.kind = shape.has_two_parts ? PackedKind::kQ6K : PackedKind::kInt8;
+      layout.scale_format = ScaleFormat::kF32;
+      layout.offset_format = shape.has_minimum ? OffsetFormat::kF32 : OffsetFormat::kNone;
+      layout.number_bytes = 4 * kPackedUnitBytes;
+      layout.scale_bytes = pair_bytes(ScaleFormat::kF32);
+      break;
+    }
     case WeightFormat::kMxfp4:
       layout.kind = PackedKind::kMxfp4;
       layout.offset_format = OffsetFormat::kNone;
@@ -245,7 +268,8 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
   const PackedLayout layout = packed_layout(weight);
   const int groups_per_chunk = kChunkCols / layout.group_size;
   const int64_t units = padded_cols(weight.cols) / kUnitCols;
-  const int64_t unit_size = is_float_format(weight.format) ? 0 : unit_bytes(weight.format);
+  const int64_t unit_size =
+      is_float_format(weight.format) ? 0 : unit_bytes(weight.format);  // not of kBlocks
   for (int64_t tile = row_begin / kTileRows; tile < tile_count(row_end); ++tile) {
     auto* run = static_cast<uint8_t*>(packed) + tile * layout.tile_bytes();
     memset(run, 0, static_cast<size_t>(layout.tile_bytes()));
@@ -259,16 +283,26 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
         pack_e4m3_chunk(weight, tile, chunk, run, run + layout.number_bytes);
         continue;
       }
-      for (int block = 0; block < 4 && chunk * 4 + block < units; ++block) {
-        pack_unit(layout.kind, from + (chunk * 4 + block) * unit_size, block, run);
-      }
       uint8_t* scales = run + layout.number_bytes;
       uint8_t* offsets = scales + groups_per_chunk * layout.scale_bytes;
+      for (int block = 0; block < 4 && chunk * 4 + block < units; ++block) {
+        const int64_t unit = chunk * 4 + block;
+        if (weight.format != WeightFormat::kBlocks) {
+          pack_unit(layout.kind, from + unit * unit_size, block, run);
+          continue;
+        }
+        DecodedUnit decoded;
+        decode_unit(weight, tile, unit, &decoded);
+        pack_block_unit(decoded, decoded.meanings[0].has_minimum, run + kPackedUnitBytes * block);
+        pack_group(weight, layout, tile, unit, &decoded, scales + block * layout.scale_bytes,
+                   offsets + block * layout.offset_bytes);
+      }
+      if (weight.format == WeightFormat::kBlocks) continue;
       if (layout.kind == PackedKind::kQ2K) {
         pack_q2k_shared(weight, layout, tile, chunk * groups_per_chunk, offsets);
       }
       for (int g = 0; g < groups_per_chunk && chunk * groups_per_chunk + g < layout.groups; ++g) {
-        pack_group(weight, layout, tile, chunk * groups_per_chunk + g,
+        pack_group(weight, layout, tile, chunk * groups_per_chunk + g, nullptr,
                    scales + g * layout.scale_bytes, offsets + g * layout.offset_bytes);
       }
     }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block formats that are multiplied as they stand (../blocks/), as formats of quantized.h.
+#pragma once
+
+#include "../blocks/list.h"
+#include "block_lanes.h"
+#include "quantized.h"
+
+namespace vitrine::kernels::avx512 {
+namespace {
+
+template <class Blocks>
+struct AsTheyAre {
+  static constexpr int kBias = Blocks::kBias;
+  static constexpr int kUnitBytes = Blocks::kUnitBytes;
+  static constexpr bool kTwoParts = Blocks::kTwoParts;
+  static constexpr bool kPartMinimums = false;
+  static constexpr bool kPrefetch = true;
+  static constexpr bool kShiftedHigh = false;
+
+  VITRINE_INLINE bool has_minimum(const Tile&) { return Blocks::kHasMinimum; }
+  VITRINE_INLINE int64_t scale_bytes(const Tile&) {
+    return Blocks::kScaleBytes * kUnit / Blocks::kCols;
+  }
+  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
+
+  VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
+    return {static_cast<const uint8_t*>(weight.data) + index * (weight.cols / kUnit) * kUnitBytes,
+            static_cast<const uint8_t*>(weight.scales) +
+                index * (weight.cols / Blocks::kCols) * Blocks::kScaleBytes,
+            nullptr,
+            weight.scale_format,
+            OffsetFormat::kNone,
+            {}};
+  }
+
+  VITRINE_INLINE Group group(const Tile& tile, int64_t g) {
+    const auto meaning = Blocks::template group<BlockLanes>(tile.data, tile.scales, g, 0);
+    Group group;
+    group.scale = meaning.scale;
+    group.minimum = meaning.minimum;
+    group.part_scale[0] = meaning.part[0];
+    group.part_scale[1] = meaning.part[1];
+    group.bias_words = bias_words(kBias);
+    if constexpr (kTwoParts) {
+      // -bias * (p0 * first_half + p1 * (whole - first_half)), as words for whole and first_half.
+      const __m512i bias = _mm512_set1_epi32(-kBias);
+      const __m512i whole = _mm512_mullo_epi32(meaning.part[1], bias);
+      const __m512i first = _mm512_mullo_epi32(meaning.part[0], bias);
+      group.bias_words = words_of(whole, _mm512_sub_epi32(first, whole));
+    }
+    return group;
+  }
+
+  template <bool kShifted>
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t g, int s) {
+    const auto eight = Blocks::template step<BlockLanes>(unit, g, s, 0);
+    return {eight.low, eight.high};
+  }
+};
+
+template <class Blocks>
+constexpr FormatKernels block_kernels() {
+  using Format = AsTheyAre<Blocks>;
+  return {{tile_dots<Format, 1, 1>, tile_dots<Format, 1, 2>, tile_dots<Format, 1, 3>,
+           tile_dots<Format, 1, 4>, tile_dots<Format, 1, 8>},
+          {nullptr, nullptr, nullptr, nullptr, nullptr},
+          unpack_tile<Format>};
+}
+
+/// The kernels of one of these formats, or null.
+template <class... Formats>
+const FormatKernels* find_block_kernels(BlockFormat format, blocks::FormatList<Formats...> list) {
+  const FormatKernels* found = nullptr;
+  blocks::with_format(format, list, [&]<class Blocks>() {
+    static constexpr FormatKernels kKernels = block_kernels<Blocks>();
+    found = &kKernels;
+  });
+  return found;
+}
+
+}  // namespace
+}  // namespace vitrine::kernels::avx512

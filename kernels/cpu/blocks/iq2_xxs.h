@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// IQ2_XXS: a half d; for each 32 columns four indices into a book of 256 times eight magnitudes,
+// four times seven signs and a scale s of four bits; (d * (2 * s + 1) / 8) * value.
+#pragma once
+
+#include "signs.h"
+
+namespace vitrine::kernels::blocks {
+
+struct Iq2Xxs : SignedBytes {
+  static constexpr BlockFormat kFormat = BlockFormat::kIq2Xxs;
+  static constexpr const char* kName = "iq2_xxs";
+  static constexpr int kCols = 256, kBytes = 66;
+  // A unit is four bytes of indices, then planes of signs with the scale's bits as spare ones.
+  static constexpr int kSigns = 4 * kTileRows;
+  static constexpr int kUnitBytes = kSigns + kSignBytes, kScaleBytes = kRowHalves;
+  static constexpr bool kTwoParts = false;
+
+  VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
+    for (int u = 0; u < 8; ++u) {
+      const uint8_t* source = block + 2 + 8 * u;
+      uint8_t* unit = units + kUnitBytes * u;
+      uint32_t word;
+      memcpy(&word, source + 4, sizeof word);
+      for (int e = 0; e < 4; ++e) {
+        unit[kTileRows * e + r] = source[e];
+        const uint32_t spare = word >> (28 + e) & 1;
+        put_signs(unit + kSigns, r, e, (word >> (7 * e) & 127) | spare << 7);
+      }
+    }
+    put_half(scales, r, half_of(block));
+    return is_finite_half(half_of(block));
+  }
+
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t* data, const uint8_t* scales, int64_t g,
+                                            int half) {
+    const auto scale = odd<Lanes>(spare_bits<Lanes>(data + kUnitBytes * g + kSigns, half));
+    const auto d = scaled_half<Lanes>(scales + kScaleBytes * (g / 8), half, 0.125f);
+    return scale_alone<Lanes>(Lanes::mul(d, Lanes::to_float(scale)));
+  }
+
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
+    const auto eight = look_up_step<Lanes, Iq2XxsBook>(
+        [&](int e) __attribute__((always_inline)) { return index<Lanes>(unit, e, half); }, s);
+    return with_seven_signs<Lanes>(eight, unit + kSigns, s, half);
+  }
+
+ private:
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE typename Lanes::Ints index(const uint8_t* unit, int e, int half) {
+    return Lanes::bytes(unit + kTileRows * e, half);
+  }
+};
+
+}  // namespace vitrine::kernels::blocks

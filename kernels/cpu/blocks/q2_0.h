@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Q2_0: a half d, 64 numbers of two bits; d * (u - 1).
+#pragma once
+
+#include "format.h"
+
+namespace vitrine::kernels::blocks {
+
+struct Q2_0 {
+  static constexpr BlockFormat kFormat = BlockFormat::kQ2_0;
+  static constexpr const char* kName = "q2_0";
+  static constexpr int kCols = 64, kBytes = 18;
+  static constexpr int kUnitBytes = 2 * kRowWords, kScaleBytes = kRowHalves;
+  static constexpr int kBias = 1, kChain = 8;
+  static constexpr bool kTwoParts = false, kHasMinimum = false;
+
+  VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
+    for (int u = 0; u < 2; ++u) {
+      uint8_t numbers[kUnitCols];
+      for (int i = 0; i < kUnitCols; ++i) {
+        numbers[i] = block[2 + 8 * u + i / 4] >> (i % 4 * 2) & 3;
+      }
+      put_two_bits(units + kUnitBytes * u, r, numbers);
+    }
+    put_half(scales, r, half_of(block));
+    return is_finite_half(half_of(block));
+  }
+
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
+                                            int half) {
+    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * (g / 2), half));
+  }
+
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
+    return two_bits<Lanes>(unit, s, half);
+  }
+};
+
+}  // namespace vitrine::kernels::blocks
