@@ -486,3 +486,5 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _tile_loadd(tile, from, stride) VE::tile_load(tile, from, stride)
 #define _tile_stored(tile, to, stride) VE::tile_store(tile, to, stride)
 #define _tile_dpbssd(sums, a, b) VE::tile_dot(sums, a, b)
+
+#include "emulated_bytes.h"

@@ -317,8 +317,7 @@ DotsFunction dots_of(const Weight& weight, int32_t tokens) {
   }
 }
 
-/// Of a format that is multiplied as it stands; the few files with their kernels are this one's
-/// includers.
+/// find_dots of formats that are multiplied as they stand.
 template <class Dot>
 DotsFunction find_block_dots(const Weight& weight, int32_t tokens) {
   DotsFunction found = nullptr;

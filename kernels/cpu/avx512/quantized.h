@@ -65,7 +65,7 @@ const FormatKernels& q2k_format();
 const FormatKernels& q4k_format();
 const FormatKernels& q6k_format();
 const FormatKernels& mxfp4_format();
-/// Of kBlocks; null where a file has not the format.
+/// The kernels of a format of kBlocks, each from a file that has some of them; null: not there.
 const FormatKernels* find_numbers(BlockFormat format);
 const FormatKernels* find_books(BlockFormat format);
 const FormatKernels* find_rare(BlockFormat format);
