@@ -55,7 +55,8 @@ std::vector<Format> all_formats() {
            {"iq3_s", BlockFormat::kIq3S},     {"iq4_nl", BlockFormat::kIq4Nl},
            {"iq4_xs", BlockFormat::kIq4Xs},   {"tq1_0", BlockFormat::kTq1_0},
            {"tq2_0", BlockFormat::kTq2_0},    {"mxfp4", BlockFormat::kMxfp4},
-           {"q1_0", BlockFormat::kQ1_0},      {"q2_0", BlockFormat::kQ2_0}}) {
+           {"nvfp4", BlockFormat::kNvfp4},    {"q1_0", BlockFormat::kQ1_0},
+           {"q2_0", BlockFormat::kQ2_0}}) {
     formats.push_back({name, block_weight(format, 0, 0)});
   }
   return formats;

@@ -82,6 +82,7 @@ enum class BlockFormat : uint32_t {
   kTq1_0 = 34,
   kTq2_0 = 35,
   kMxfp4 = 39,  ///< kMxfp4
+  kNvfp4 = 40,
   kQ1_0 = 41,
   kQ2_0 = 42,
 };

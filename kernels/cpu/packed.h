@@ -115,6 +115,7 @@ struct GroupMeaning {
   float minimum = 0.0f;
   bool has_part_minimums = false;  // products of minimums are summed as integers
   int part_minimum[2] = {1, 1};
+  bool has_two_scales = false;  // `scale` is the first part's, `minimum` the other's
 };
 
 /// 32 columns of a tile of kBlocks: signed numbers as [fours of columns][16 rows][4], and what they

@@ -12,7 +12,8 @@ constexpr int64_t kRowAlignment = 64;
 constexpr bool has_parts(WeightFormat format) { return format == WeightFormat::kQ6K; }
 bool has_parts(const Weight& weight) {
   if (weight.format != WeightFormat::kBlocks) return has_parts(weight.format);
-  return blocks::find_shape(weight.block_format).has_two_parts;
+  const blocks::Shape shape = blocks::find_shape(weight.block_format);
+  return shape.has_two_parts || shape.has_two_scales;
 }
 
 /// Formats with minimums, and of two bits, have none.
@@ -70,6 +71,7 @@ void make_block_rows(const Weight& weight, const RowMajor& shape, std::byte* to)
         for (int part = 0; part < parts; ++part) {
           scales[part] = meaning.scale * static_cast<float>(meaning.part_scale[part]);
         }
+        if (meaning.has_two_scales) scales[1] = meaning.minimum;
       }
     }
   }

@@ -27,7 +27,8 @@ constexpr Format kFormats[] = {{BlockFormat::kQ4_0, "q4_0"},      {BlockFormat::
                                {BlockFormat::kIq3Xxs, "iq3_xxs"}, {BlockFormat::kIq3S, "iq3_s"},
                                {BlockFormat::kIq1S, "iq1_s"},     {BlockFormat::kIq1M, "iq1_m"},
                                {BlockFormat::kTq1_0, "tq1_0"},    {BlockFormat::kTq2_0, "tq2_0"},
-                               {BlockFormat::kQ1_0, "q1_0"},      {BlockFormat::kQ2_0, "q2_0"}};
+                               {BlockFormat::kQ1_0, "q1_0"},      {BlockFormat::kQ2_0, "q2_0"},
+                               {BlockFormat::kNvfp4, "nvfp4"}};
 
 /// Packs rows of blocks, in two calls where there is more than one tile.
 Matrix packed_blocks(BlockFormat format, const std::vector<uint8_t>& blocks, int64_t rows,
@@ -66,6 +67,7 @@ std::array<int, 2> half_fields(BlockFormat format) {
     case BlockFormat::kTq1_0: return {52, -1};
     case BlockFormat::kTq2_0: return {64, -1};
     case BlockFormat::kIq1M:
+    case BlockFormat::kNvfp4:
     case BlockFormat::kMxfp4: return {-1, -1};
     default: return {0, -1};
   }
@@ -293,7 +295,7 @@ TEST(BlockFormats, ManyRowsAndWideMatrices) {
   } sizes[] = {{256, 290}, {4096, 75}, {4352, 20}};
   for (const BlockFormat format :
        {BlockFormat::kQ4_K, BlockFormat::kQ6_K, BlockFormat::kQ4_1, BlockFormat::kQ5_K,
-        BlockFormat::kQ3_K, BlockFormat::kIq2Xs, BlockFormat::kIq3S}) {
+        BlockFormat::kQ3_K, BlockFormat::kIq2Xs, BlockFormat::kIq3S, BlockFormat::kNvfp4}) {
     for (const auto& size : sizes) {
       const Matrix gate = random_blocks(random, format, 19, size.cols);
       const Matrix up = random_blocks(random, format, 19, size.cols);
@@ -327,7 +329,8 @@ TEST(BlockFormats, MixedGateAndUp) {
                              random_blocks(random, BlockFormat::kQ4_1, 33, 512),
                              random_blocks(random, BlockFormat::kQ2_K, 33, 512),
                              random_blocks(random, BlockFormat::kIq2Xxs, 33, 512),
-                             random_blocks(random, BlockFormat::kQ5_1, 33, 512)};
+                             random_blocks(random, BlockFormat::kQ5_1, 33, 512),
+                             random_blocks(random, BlockFormat::kNvfp4, 33, 512)};
   const Inputs inputs(random, 9, 512, 32);
   const RowMap rows{nullptr, nullptr, 9};
   for (const Matrix& gate : matrices) {

@@ -11,6 +11,9 @@ namespace {
 
 template <class Blocks>
 struct AsTheyAre : BlockFormat<Blocks::kUnitBytes, Blocks::kChain, Blocks::kTwoParts> {
+  static constexpr int kBias = Blocks::kBias;
+  static constexpr bool kTwoScales = Blocks::kTwoScales;
+
   VITRINE_INLINE bool has_minimum(const Tile&) { return Blocks::kHasMinimum; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
@@ -19,17 +22,17 @@ struct AsTheyAre : BlockFormat<Blocks::kUnitBytes, Blocks::kChain, Blocks::kTwoP
 
   template <bool kSignedProducts>
   VITRINE_INLINE Group group(const Tile& tile, int64_t g, int half) {
-    constexpr int kBias = kSignedProducts ? 0 : Blocks::kBias;
+    constexpr int kOwn = kSignedProducts ? 0 : kBias;
     const auto meaning = Blocks::template group<BlockLanes>(tile.data, tile.scales, g, half);
     Group group;
     group.scale = meaning.scale;
     group.minimum = meaning.minimum;
     group.part_scale[0] = meaning.part[0];
     group.part_scale[1] = meaning.part[1];
-    group.bias_words = bias_words(kBias);
+    group.bias_words = bias_words(kOwn);
     if constexpr (Blocks::kTwoParts) {
       // -bias * (p0 * first_half + p1 * (whole - first_half)), as words for whole and first_half.
-      const __m256i bias = _mm256_set1_epi32(-kBias);
+      const __m256i bias = _mm256_set1_epi32(-kOwn);
       const __m256i whole = _mm256_mullo_epi32(meaning.part[1], bias);
       const __m256i first = _mm256_sub_epi32(_mm256_mullo_epi32(meaning.part[0], bias), whole);
       group.bias_words = _mm256_blend_epi16(whole, _mm256_slli_epi32(first, 16), 0xaa);

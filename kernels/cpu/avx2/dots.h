@@ -95,6 +95,18 @@ struct MaddubsDot {
     }
   }
 
+  /// isum and the products with half of a token's 32 values.
+  template <class Format, class Weights>
+  VITRINE_INLINE __m256i add_half(const Weights& weights, const __m256i* x, int part,
+                                  __m256i isum) {
+    Sums sums = {isum, _mm256_setzero_si256()};
+#pragma GCC unroll 2
+    for (int s = 2 * part; s < 2 * part + 2; ++s) {
+      add_step<Format>(sums, weights.steps[s], weights.factors, s, x[2 * s], x[2 * s + 1]);
+    }
+    return sums.whole;
+  }
+
   /// isum and the products with 32 values of a token.
   template <class Format, class Weights>
   VITRINE_INLINE __m256i add(const Weights& weights, const __m256i* x, __m256i isum) {
@@ -159,6 +171,18 @@ struct VnniDot {
       const __m256i scaled = _mm256_mullo_epi32(sum, factors.of_part[s / kPartSteps]);
       sums.whole = _mm256_add_epi32(sums.whole, scaled);
     }
+  }
+
+  /// isum and the products with half of a token's 32 values.
+  template <class Format, class Weights>
+  VITRINE_INLINE __m256i add_half(const Weights& weights, const __m256i* x, int part,
+                                  __m256i isum) {
+#pragma GCC unroll 2
+    for (int s = 2 * part; s < 2 * part + 2; ++s) {
+      isum = _mm256_dpbusd_avx_epi32(isum, weights.steps[s].step.low, x[2 * s]);
+      isum = _mm256_dpbusd_avx_epi32(isum, weights.steps[s].step.high, x[2 * s + 1]);
+    }
+    return isum;
   }
 
   template <class Format, class Weights>

@@ -76,6 +76,7 @@ struct IntegerFormat {
   static constexpr int kChain = kChainLength;
   static constexpr bool kShortGroups = false;  // every group is one unit
   static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
 
   VITRINE_INLINE bool has_minimum(const Tile& tile) {
@@ -138,6 +139,7 @@ struct BlockFormat {
   static constexpr int kChain = kChainLength;
   static constexpr bool kShortGroups = true;
   static constexpr bool kTwoParts = kParts;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = kMinimums;
 
   VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t scale_bytes) {

@@ -76,6 +76,23 @@ struct GroupRows {
   }
 };
 
+/// A token's products with a unit whose halves have a scale each, of the first, then of the last.
+template <class Dot, class Format, class Weights>
+VITRINE_INLINE __m256 add_two_scales(const GroupRows<Format>& rows, const Weights& weights,
+                                     const TokenUnit& token, __m256 dot) {
+  // Pairs for whole and first_half: the bias of the first half, and of what is left.
+  const __m256i first_bias = _mm256_set1_epi32(-Format::kBias * 0x10000);
+  const __m256i last_bias = _mm256_set1_epi32((Format::kBias << 16) | (-Format::kBias & 0xffff));
+  const __m256i first = Dot::template add_half<Format>(weights, token.words, 0,
+                                                       _mm256_madd_epi16(token.sums, first_bias));
+  const __m256i last = Dot::template add_half<Format>(weights, token.words, 1,
+                                                      _mm256_madd_epi16(token.sums, last_bias));
+  dot =
+      _mm256_fmadd_ps(_mm256_cvtepi32_ps(first), _mm256_mul_ps(rows.group.scale, token.scale), dot);
+  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), _mm256_mul_ps(rows.group.minimum, token.scale),
+                         dot);
+}
+
 template <class Format>
 VITRINE_INLINE void fetch_ahead(const uint8_t* unit, int half) {
   constexpr int kHalf = Format::kUnitBytes / 2;
@@ -141,12 +158,17 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
         for (int half = 0; half < 2; ++half) {
           const auto weights = unpack<Dot, Format>(unit, g, half, rows[half].group);
           fetch_ahead<Format>(unit, half);
+          if constexpr (Format::kTwoScales) {
+            acc[half] = add_two_scales<Dot, Format>(rows[half], weights, token, acc[half]);
+            continue;
+          }
           isum[half] = Dot::template add<Format>(weights, token.words, isum[half]);
         }
         k += kUnit;
         x += kUnit;
         unit += Format::kUnitBytes;
       } while (!kOneUnit && k < end);
+      if constexpr (Format::kTwoScales) continue;
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         acc[half] = GroupRows<Format>::end(rows[half], isum[half], token, acc[half]);
@@ -272,7 +294,11 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
             }
           }
         };
-        if (MatrixKind::kOneUnit || end - begin == kUnit) {
+        if constexpr (Format::kTwoScales) {
+          for (int32_t t = 0; t < num_tokens; ++t) {
+            dots.at[h][t] = add_two_scales<Dot, Format>(rows, weights, panel[t], dots.at[h][t]);
+          }
+        } else if (MatrixKind::kOneUnit || end - begin == kUnit) {
           take(true, true);
         } else if (k == begin) {
           take(true, false);
@@ -291,6 +317,9 @@ using DotsFunction = void (*)(const Weight& weight, int64_t first_tile, int32_t 
 
 template <class Dot, class MatrixKind>
 DotsFunction dots_of_kind(int32_t tokens) {
+  if constexpr (MatrixKind::Format::kTwoScales) {
+    return tokens == 1 ? one_token_dots<Dot, MatrixKind> : block_dots<Dot, MatrixKind>;
+  }
   switch (tokens) {
     case 1: return one_token_dots<Dot, MatrixKind>;
     case 2: return few_token_dots<Dot, MatrixKind, 2>;

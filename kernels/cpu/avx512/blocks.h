@@ -14,6 +14,7 @@ struct AsTheyAre {
   static constexpr int kBias = Blocks::kBias;
   static constexpr int kUnitBytes = Blocks::kUnitBytes;
   static constexpr bool kTwoParts = Blocks::kTwoParts;
+  static constexpr bool kTwoScales = Blocks::kTwoScales;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = false;

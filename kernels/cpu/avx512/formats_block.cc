@@ -27,6 +27,7 @@ struct Q2K : BlockTiles<40> {
   static constexpr int kBias = 0;
   static constexpr int kUnitBytes = kUnit * kTileRows / 4;
   static constexpr bool kTwoParts = true;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = true;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = false;
@@ -74,6 +75,7 @@ struct Q4K : BlockTiles<32> {
   static constexpr int kBias = 0;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = true;
@@ -123,6 +125,7 @@ struct Q6K : BlockTiles<36> {
   static constexpr int kBias = 32;
   static constexpr int kUnitBytes = kUnit * kTileRows * 6 / 8;
   static constexpr bool kTwoParts = true;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = false;
@@ -168,6 +171,7 @@ struct Mxfp4 : BlockTiles<kTileRows> {
   static constexpr int kBias = 12;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = false;

@@ -25,6 +25,7 @@ template <int kUnsignedBias>
 struct IntegerFormat {
   static constexpr int kBias = kUnsignedBias;
   static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
 
   VITRINE_INLINE bool has_minimum(const Tile& tile) {

@@ -322,13 +322,20 @@ Target from_row(Target target, int32_t count) {
   return target;
 }
 
+/// These go the other way: a product of tiles has integer scales for the halves of a group.
+bool has_two_scales(const Weight& weight) {
+  return weight.format == WeightFormat::kBlocks &&
+         blocks::find_shape(weight.block_format).has_two_scales;
+}
+
 }  // namespace
 
 void linear_quantized_amx(const Weight& weight, const Weight* up, int64_t row_begin,
                           int64_t row_end, const Activations& input, const RowMap& rows,
                           const Target& target) {
   const int64_t cols = padded_cols(weight.cols);
-  if (rows.count < kMinRows || cols > kMaxCols || cols == 0) {
+  if (has_two_scales(weight) || (up != nullptr && has_two_scales(*up)) || rows.count < kMinRows ||
+      cols > kMaxCols || cols == 0) {
     linear_quantized(weight, up, row_begin, row_end, input, rows, target);
     return;
   }

@@ -115,13 +115,29 @@ VITRINE_INLINE void fetch(const uint8_t* line) {
   _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
 }
 
+/// The products of a group whose halves have a scale each: of the first, then of the last.
+template <class Format>
+VITRINE_INLINE __m512 add_two_scales(const __m512i* sums, const Group& group,
+                                     const TokenRows& tokens, int t, int64_t g, __m512 dot) {
+  const __m512i input = broadcast_word(tokens.sums[t] + g);
+  // Pairs for whole and first_half: the bias of the first half, and of what is left.
+  const __m512i first_bias = _mm512_set1_epi32(-Format::kBias * 0x10000);
+  const __m512i last_bias = _mm512_set1_epi32((Format::kBias << 16) | (-Format::kBias & 0xffff));
+  const __m512 scale = _mm512_set1_ps(tokens.scales[t][g]);
+  const __m512i first = _mm512_add_epi32(sums[0], _mm512_madd_epi16(input, first_bias));
+  const __m512i last = _mm512_add_epi32(sums[1], _mm512_madd_epi16(input, last_bias));
+  dot = _mm512_fmadd_ps(_mm512_cvtepi32_ps(first), _mm512_mul_ps(group.scale, scale), dot);
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(last), _mm512_mul_ps(group.minimum, scale), dot);
+}
+
 /// kSplit: the two halves of a step have sums of their own, which shortens the chains of dependent
 /// additions where few tokens are multiplied.
 template <class Format, int kMatrices, int kTokens>
 __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matrices,
                                                       const int64_t* tile_numbers,
                                                       const TokenRows& tokens, __m512* dots) {
-  constexpr bool kTwoParts = Format::kTwoParts;
+  constexpr bool kTwoScales = Format::kTwoScales;
+  constexpr bool kTwoParts = Format::kTwoParts || kTwoScales;
   constexpr bool kPartMinimums = Format::kPartMinimums;
   constexpr bool kSplit = kTokens <= 2 && !kTwoParts;
   // Measured: up to a quarter faster out of the caches for nibbles; nothing, or slower, for bytes,
@@ -210,7 +226,10 @@ __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matri
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
         __m512i sum = isum[m][t][0];
-        if constexpr (kTwoParts) {
+        if constexpr (kTwoScales) {
+          acc[m][t] = add_two_scales<Format>(isum[m][t], group[m], tokens, t, g, acc[m][t]);
+          continue;
+        } else if constexpr (kTwoParts) {
           if constexpr (kPartMinimums) {
             // Numbers of two bits: the sums fit 16, and meet their scales at once.
             const __m512i both = words_of(sum, isum[m][t][1]);

@@ -28,7 +28,8 @@ void decode(const Weight& weight, int64_t tile, int64_t unit, DecodedUnit* out) 
     out->meanings[r] = {.scale = meaning.scale.at[r],
                         .part_scale = {meaning.part[0].at[r], meaning.part[1].at[r]},
                         .has_minimum = Format::kHasMinimum,
-                        .minimum = meaning.minimum.at[r]};
+                        .minimum = meaning.minimum.at[r],
+                        .has_two_scales = Format::kTwoScales};
   }
 }
 

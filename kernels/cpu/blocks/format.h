@@ -17,6 +17,8 @@
 //   kChain: how many pairs of products of such a byte with an int8 may be added in 16 bits; 1: the
 //     bytes need all eight bits, and kBias is 128;
 //   kTwoParts: each 16 columns have an integer scale of their own beside that of the 32;
+//   kTwoScales: each 16 columns have a scale of their own, and there is no other; `minimum` is that
+//     of the last 16;
 //   kHasMinimum: weight = scale * number + minimum, and kBias is 0;
 //   pack: brings row r of a block into zeroed memory of a tile;
 //   group<Lanes>: what 32 columns mean; `data` is where the row's units begin, `scales` its

@@ -17,7 +17,7 @@ struct Iq1M : SignedBytes {
   // of d.
   static constexpr int kHigh = 4 * kTileRows;
   static constexpr int kUnitBytes = kHigh + kRowHalves, kScaleBytes = 4 * kRowHalves;
-  static constexpr bool kTwoParts = true;
+  static constexpr bool kTwoParts = true, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {

@@ -33,7 +33,7 @@ struct Iq1S : SignedBytes {
   // A unit is the low bytes of four indices, then a half: three high bits each, scale and sign.
   static constexpr int kHigh = 4 * kTileRows;
   static constexpr int kUnitBytes = kHigh + kRowHalves, kScaleBytes = kRowHalves;
-  static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {

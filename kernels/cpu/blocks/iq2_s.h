@@ -16,7 +16,7 @@ struct Iq2S : SignedBytes {
   static constexpr int kSigns = 4 * kTileRows, kHigh = kSigns + kSignBytes;
   static constexpr int kUnitBytes = kHigh + kTileRows;
   static constexpr int kScaleBytes = kRowHalves + 8 * kTileRows;
-  static constexpr bool kTwoParts = true;
+  static constexpr bool kTwoParts = true, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {

@@ -16,7 +16,7 @@ struct Iq2Xs : SignedBytes {
   static constexpr int kSigns = 4 * kTileRows;
   static constexpr int kUnitBytes = kSigns + kSignBytes;
   static constexpr int kScaleBytes = kRowHalves + 8 * kTileRows;
-  static constexpr bool kTwoParts = true;
+  static constexpr bool kTwoParts = true, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int e = 0; e < 32; ++e) {

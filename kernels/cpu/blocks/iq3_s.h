@@ -16,7 +16,7 @@ struct Iq3S : SignedBytes {
   static constexpr int kSigns = 8 * kTileRows, kHigh = kSigns + kSignBytes;
   static constexpr int kUnitBytes = kHigh + kTileRows;
   static constexpr int kScaleBytes = kRowHalves + 8 * kPlaneBytes;
-  static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {

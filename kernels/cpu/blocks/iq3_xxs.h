@@ -14,7 +14,7 @@ struct Iq3Xxs : SignedBytes {
   // A unit is eight bytes of indices, then planes of signs with the scale's bits as spare ones.
   static constexpr int kSigns = 8 * kTileRows;
   static constexpr int kUnitBytes = kSigns + kSignBytes, kScaleBytes = kRowHalves;
-  static constexpr bool kTwoParts = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {

@@ -28,7 +28,7 @@ struct Iq4Nl {
   static constexpr int kCols = 32, kBytes = 18;
   static constexpr int kUnitBytes = NonlinearNibbles::kUnitBytes, kScaleBytes = kRowHalves;
   static constexpr int kBias = 128, kChain = 1;
-  static constexpr bool kTwoParts = false, kHasMinimum = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     uint8_t codes[kCols];

@@ -17,7 +17,7 @@ struct Iq4Xs {
   static constexpr int kUnitBytes = NonlinearNibbles::kUnitBytes;
   static constexpr int kScaleBytes = kHigh + 2 * kTileRows;
   static constexpr int kBias = 128, kChain = 1;
-  static constexpr bool kTwoParts = false, kHasMinimum = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int i = 0; i < 4; ++i) scales[kLow + kTileRows * i + r] = block[4 + i];

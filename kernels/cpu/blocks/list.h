@@ -11,6 +11,7 @@
 #include "iq3_xxs.h"
 #include "iq4_nl.h"
 #include "iq4_xs.h"
+#include "nvfp4.h"
 #include "q1_0.h"
 #include "q2_0.h"
 #include "q3_k.h"
@@ -26,7 +27,7 @@ template <class... Formats>
 struct FormatList {};
 
 using AllFormats = FormatList<Q5_0, Q5_1, Q3_K, Q5_K, Iq2Xxs, Iq2Xs, Iq3Xxs, Iq1S, Iq4Nl, Iq3S,
-                              Iq2S, Iq4Xs, Iq1M, Tq1_0, Tq2_0, Q1_0, Q2_0>;
+                              Iq2S, Iq4Xs, Iq1M, Tq1_0, Tq2_0, Q1_0, Q2_0, Nvfp4>;
 
 /// Calls take.operator()<Format>() for the format of that number; false where there is none.
 template <class Take, class... Formats>
@@ -46,13 +47,14 @@ struct Shape {
   const char* name;
   int cols, bytes;              // of a block in the file
   int unit_bytes, scale_bytes;  // of a tile
-  bool has_two_parts, has_minimum;
+  bool has_two_parts, has_two_scales, has_minimum;
 };
 
 template <class Format>
 constexpr Shape shape_of() {
-  return {Format::kFormat,    Format::kName,       Format::kCols,     Format::kBytes,
-          Format::kUnitBytes, Format::kScaleBytes, Format::kTwoParts, Format::kHasMinimum};
+  return {Format::kFormat,   Format::kName,      Format::kCols,
+          Format::kBytes,    Format::kUnitBytes, Format::kScaleBytes,
+          Format::kTwoParts, Format::kTwoScales, Format::kHasMinimum};
 }
 
 /// The shape of a format of this folder; its cols are 0 where it is none.

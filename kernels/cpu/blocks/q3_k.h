@@ -19,7 +19,7 @@ struct Q3_K {
   static constexpr int kLow = kRowHalves, kHigh = kLow + 8 * kTileRows;
   static constexpr int kScaleBytes = kHigh + 4 * kTileRows;
   static constexpr int kBias = 4, kChain = 4;
-  static constexpr bool kTwoParts = true, kHasMinimum = false;
+  static constexpr bool kTwoParts = true, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     const uint8_t* packed = block + 96;

@@ -33,7 +33,7 @@ struct Q5_0 {
   static constexpr int kCols = 32, kBytes = 22;
   static constexpr int kUnitBytes = FiveBits::kUnitBytes, kScaleBytes = kRowHalves;
   static constexpr int kBias = 16, kChain = 4;
-  static constexpr bool kTwoParts = false, kHasMinimum = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     uint8_t numbers[kCols];

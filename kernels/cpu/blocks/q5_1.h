@@ -12,7 +12,7 @@ struct Q5_1 {
   static constexpr int kCols = 32, kBytes = 24;
   static constexpr int kUnitBytes = FiveBits::kUnitBytes, kScaleBytes = 2 * kRowHalves;
   static constexpr int kBias = 0, kChain = 4;
-  static constexpr bool kTwoParts = false, kHasMinimum = true;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = true;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     uint8_t numbers[kCols];

@@ -16,7 +16,7 @@ struct Q5_K {
   static constexpr int kLow = 2 * kRowHalves, kHigh = kLow + 8 * kTileRows;
   static constexpr int kUnitBytes = FiveBits::kUnitBytes, kScaleBytes = kHigh + 4 * kTileRows;
   static constexpr int kBias = 0, kChain = 4;
-  static constexpr bool kTwoParts = false, kHasMinimum = true;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = true;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     const uint8_t* packed = block + 4;

@@ -16,7 +16,7 @@ struct Tq1_0 {
   // 80 numbers, 16 for each digit, the last one the rest, four for each digit.
   static constexpr int kUnitBytes = 13 * kRowWords / 8, kScaleBytes = kRowHalves;
   static constexpr int kBias = 1, kChain = 8;
-  static constexpr bool kTwoParts = false, kHasMinimum = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int w = 0; w < 13; ++w) memcpy(units + kRowWords * w + 4 * r, block + 4 * w, 4);

@@ -12,7 +12,7 @@ struct Tq2_0 {
   static constexpr int kCols = 256, kBytes = 66;
   static constexpr int kUnitBytes = 2 * kRowWords, kScaleBytes = kRowHalves;
   static constexpr int kBias = 1, kChain = 8;
-  static constexpr bool kTwoParts = false, kHasMinimum = false;
+  static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {
