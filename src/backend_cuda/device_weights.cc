@@ -91,11 +91,11 @@ const DeviceMatrix& DeviceWeights::place(const std::vector<const Weight*>& weigh
                                          const std::string& what, bool stacked,
                                          Precision precision) {
   Weight first = *weights[0];
-  if (first.format == WeightFormat::kBlocks &&
-      first.block_format == kernels::BlockFormat::kNvfp4) {
+  if (first.format == WeightFormat::kBlocks && first.block_format == kernels::BlockFormat::kNvfp4) {
     throw Error(ErrorKind::kUnsupported,
-                what + " is NVFP4, which CUDA's fused kernels do not read; use --kernels "
-                       "reference, or run it on the CPU");
+                what +
+                    " is NVFP4, which CUDA's fused kernels do not read; use --kernels "
+                    "reference, or run it on the CPU");
   }
   const bool is_packed = packs(first, precision);
   // Floats all behind one another, then their scales.

@@ -20,6 +20,7 @@ struct MatrixKind {
   ScaleFormat scale_format = ScaleFormat::kF32;
   int32_t group_size = 32;
   OffsetFormat offset_format = OffsetFormat::kNone;
+  BlockFormat block_format = BlockFormat::kQ5_0;  // of kBlocks
 };
 
 inline OffsetFormat minimum_of(ScaleFormat format) {
@@ -43,6 +44,10 @@ inline std::vector<MatrixKind> quantized_kinds() {
   }
   kinds.push_back({WeightFormat::kMxfp4});
   kinds.push_back({WeightFormat::kQ4K});
+  for (const BlockFormat format : {BlockFormat::kQ5_0, BlockFormat::kQ5_1, BlockFormat::kIq4Xs,
+                                   BlockFormat::kIq2Xs, BlockFormat::kIq1S}) {
+    kinds.push_back({.format = WeightFormat::kBlocks, .block_format = format});
+  }
   return kinds;
 }
 
@@ -50,7 +55,9 @@ inline std::vector<MatrixKind> quantized_kinds() {
 inline int64_t possible_cols(WeightFormat format, int64_t cols) {
   const bool super =
       format == WeightFormat::kQ4K || format == WeightFormat::kQ6K || format == WeightFormat::kQ2K;
-  const int64_t step = super ? 256 : format == WeightFormat::kMxfp4 ? 32 : 1;
+  const int64_t step = super || format == WeightFormat::kBlocks ? 256
+                       : format == WeightFormat::kMxfp4         ? 32
+                                                                : 1;
   return (cols + step - 1) / step * step;
 }
 
@@ -98,6 +105,7 @@ inline Matrix make_matrix(Random& random, const MatrixKind& kind, int64_t rows, 
     case WeightFormat::kQ2K: return block_matrix(random, BlockFormat::kQ2_K, rows, cols);
     case WeightFormat::kQ6K: return block_matrix(random, BlockFormat::kQ6_K, rows, cols);
     case WeightFormat::kMxfp4: return block_matrix(random, BlockFormat::kMxfp4, rows, cols);
+    case WeightFormat::kBlocks: return block_matrix(random, kind.block_format, rows, cols);
     case WeightFormat::kE4M3:
     case WeightFormat::kBF16: return float_matrix(random, kind.format, rows, cols);
     default:

@@ -85,9 +85,9 @@ void pack_unit(PackedKind kind, const uint8_t* unit, int block, uint8_t* numbers
   }
 }
 
-/// A unit of kBlocks, as bytes; those with a minimum are stored less 128.
-void pack_block_unit(const DecodedUnit& unit, bool has_minimum, uint8_t* to) {
-  for (int r = 0; r < kTileRows; ++r) {
+/// A unit of kBlocks, `rows` of it, as bytes; those with a minimum are stored less 128.
+void pack_block_unit(const DecodedUnit& unit, int64_t rows, bool has_minimum, uint8_t* to) {
+  for (int r = 0; r < kTileRows && r < rows; ++r) {
     for (int c = 0; c < kUnitCols; ++c) {
       const auto number = static_cast<uint8_t>(unit.numbers[c / 4][4 * r + c % 4]);
       word_at(to, r, c / 8, 2 * (c % 8 / 4))[c % 4] = has_minimum ? number ^ 0x80 : number;
@@ -293,7 +293,8 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
         }
         DecodedUnit decoded;
         decode_unit(weight, tile, unit, &decoded);
-        pack_block_unit(decoded, decoded.meanings[0].has_minimum, run + kPackedUnitBytes * block);
+        pack_block_unit(decoded, weight.rows - tile * kTileRows, decoded.meanings[0].has_minimum,
+                        run + kPackedUnitBytes * block);
         pack_group(weight, layout, tile, unit, &decoded, scales + block * layout.scale_bytes,
                    offsets + block * layout.offset_bytes);
       }
