@@ -264,6 +264,14 @@ nlohmann::ordered_json bench_generate_report(const BenchGenerateArguments& argum
   json["threads"] = model.threads;
   json["mmap"] = arguments.device.mmap;
   json["expert_cache"] = arguments.device.expert_cache;
+  if (const vitrine::ExpertCacheStats cache = engine.expert_cache(); cache.slots > 0) {
+    json["expert_cache_use"] = {
+        {"slots", cache.slots},           {"experts", cache.experts},
+        {"slot_bytes", cache.slot_bytes}, {"hits", cache.hits},
+        {"misses", cache.misses},         {"bytes_read", cache.bytes_read},
+        {"guesses", cache.guesses},       {"right_guesses", cache.right_guesses},
+        {"read_ahead", cache.read_ahead}, {"read_ahead_used", cache.read_ahead_used}};
+  }
   for (size_t i = 0; i < arguments.batches.size(); ++i) {
     const std::vector<double>& values = speeds.batches[i];
     json["batches"].push_back({{"batch", arguments.batches[i]},

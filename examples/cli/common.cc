@@ -86,6 +86,10 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(size_above_zero());
   command
+      .add_flag("--no-expert-prefetch", no_expert_prefetch,
+                "read an expert when a step needs it and not when the layer before expects it")
+      ->needs("--expert-cache");
+  command
       .add_flag("--mmap", mmap,
                 "compute on the mapped file and pack nothing: loads at once, runs slower")
       ->excludes("--expert-cache");
@@ -113,6 +117,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.kv_bytes = kv_bytes;
   if (draft_kv_bytes > 0) options.draft_kv_bytes = draft_kv_bytes;
   options.expert_cache_bytes = expert_cache;
+  options.expert_prefetch = !no_expert_prefetch;
   options.mmap_weights = mmap;
   options.cancelled = &interrupt_flag();
   // A file that somebody truncates ends a command with a message.

@@ -183,6 +183,9 @@ class VITRINE_API Checkpoint {
   /// `row_begin` of the tensor on (all extents but the last counted through). Throws kIo, or
   /// kInvalidArgument for a tensor without blocks, a part of a row, or rows that it hasn't.
   void read_blocks(const TensorInfo& info, int64_t row_begin, std::span<std::byte> out) const;
+  /// Has the system begin to read a tensor that will be read soon, so that several are under way at
+  /// once; a hint that may do nothing. Thread-safe.
+  void read_ahead(const TensorInfo& info) const noexcept;
   /// The tensor's bytes as the file stores them, in the file's mapping: valid as long as a copy of
   /// this, and only while the file keeps its size (check_unchanged, MappedFileGuard). Empty where
   /// they cannot be used in place: rows in another order, or, unless `any_alignment`, values that

@@ -91,6 +91,9 @@ struct EngineOptions {
   /// file when a step needs it, and the ones used last stay in the cache; it must hold what one
   /// layer of a step may need. The result is the same to the bit. 0: all experts are loaded.
   uint64_t expert_cache_bytes = 0;
+  /// With such a cache: the system is told to read the experts that the next layer's router chooses
+  /// of this layer's input, while this layer is computed. It changes no result.
+  bool expert_prefetch = true;
   /// Matrices are read where they stand, in the mapped file, and nothing is packed: loading is
   /// instant, memory is the system's page cache, and a step is slower (docs/performance.md). It is
   /// for the fused path, and the result is the same to the bit. The files must not be truncated
@@ -209,12 +212,16 @@ struct ModelPlan {
 
 /// What a cache of experts holds and did since the model was loaded.
 struct ExpertCacheStats {
-  int64_t slots = 0;        ///< experts that it holds at once; 0: there is no cache
-  int64_t experts = 0;      ///< of all layers
-  uint64_t slot_bytes = 0;  ///< packed
-  uint64_t hits = 0;        ///< experts that were there
-  uint64_t misses = 0;      ///< experts that had to be read
-  uint64_t bytes_read = 0;  ///< from the file
+  int64_t slots = 0;             ///< experts that it holds at once; 0: there is no cache
+  int64_t experts = 0;           ///< of all layers
+  uint64_t slot_bytes = 0;       ///< packed
+  uint64_t hits = 0;             ///< experts that were there
+  uint64_t misses = 0;           ///< experts that had to be read
+  uint64_t bytes_read = 0;       ///< from the file, also of those read ahead
+  uint64_t guesses = 0;          ///< experts that the next layer was expected to need
+  uint64_t right_guesses = 0;    ///< of these, those that it needed
+  uint64_t read_ahead = 0;       ///< of the guesses, those that the system was told of
+  uint64_t read_ahead_used = 0;  ///< of these, those that were needed and read
 };
 
 /// A loaded model and its sequences. It is used by one thread at a time: a call while another

@@ -301,6 +301,12 @@ void Checkpoint::read_blocks(const TensorInfo& info, int64_t row_begin,
                               out);
 }
 
+void Checkpoint::read_ahead(const TensorInfo& info) const noexcept {
+  const auto file = static_cast<size_t>(info.file_index);
+  if (info.file_index < 0 || file >= impl_->files.size() || checkpoint::is_strided(info)) return;
+  impl_->files[file].read_ahead(info.file_offset, info.stored_bytes);
+}
+
 std::span<const std::byte> Checkpoint::map(const TensorInfo& info, bool any_alignment) const {
   if (info.file_index < 0 || static_cast<size_t>(info.file_index) >= impl_->files.size()) {
     throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(info.name) +

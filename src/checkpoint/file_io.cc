@@ -83,6 +83,16 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+void InputFile::read_ahead(uint64_t offset, uint64_t bytes) const noexcept {
+#if defined(POSIX_FADV_WILLNEED)
+  (void)::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                        POSIX_FADV_WILLNEED);
+#else
+  (void)offset;
+  (void)bytes;
+#endif
+}
+
 std::span<const std::byte> InputFile::map() const {
   const std::scoped_lock lock(map_->mutex);
   if (map_->file == nullptr) map_->file = std::make_unique<MappedFile>(path_, descriptor_, size_);

@@ -27,6 +27,8 @@ class InputFile {
   uint64_t size() const { return size_; }
   /// Reads exactly `out.size()` bytes. Throws kIo, also where the file has become shorter.
   void read(uint64_t offset, std::span<std::byte> out) const;
+  /// Has the system read so many bytes behind the caller's back, where it wants to.
+  void read_ahead(uint64_t offset, uint64_t bytes) const noexcept;
   /// Returns the whole file in memory, mapped when this is asked for first. Throws kIo.
   std::span<const std::byte> map() const;
   /// Throws kIo where the file has become shorter since it was opened (also for a moment that a

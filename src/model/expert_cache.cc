@@ -51,75 +51,123 @@ int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
   ++clock_;
   missing_.clear();
   for (int32_t i = 0; i < count; ++i) {
-    const int32_t slot = experts_[static_cast<size_t>(experts[i])]->slot;
-    if (slot == kNone) {
-      missing_.push_back(experts[i]);
-    } else {
-      slots_[static_cast<size_t>(slot)].last_use = clock_;
+    Expert& expert = *experts_[static_cast<size_t>(experts[i])];
+    const bool is_guess = expert.guessed + 1 == clock_;
+    if (is_guess) ++counts_.right_guesses;
+    if (expert.slot != kNone) {
+      slots_[static_cast<size_t>(expert.slot)].last_use = clock_;
+      continue;
     }
+    if (is_guess && expert.is_read_ahead) ++counts_.read_ahead_used;
+    missing_.push_back(experts[i]);
   }
-  hits_ += static_cast<uint64_t>(count) - missing_.size();
-  misses_ += missing_.size();
-  for (const int32_t id : missing_) {
-    // The one that was not used for longest; those of this layer have the latest time.
-    Slot& slot = *std::ranges::min_element(slots_, {}, &Slot::last_use);
-    if (slot.expert != kNone) experts_[static_cast<size_t>(slot.expert)]->slot = kNone;
-    slot.expert = id;
-    slot.last_use = clock_;
-    Expert& expert = *experts_[static_cast<size_t>(id)];
-    expert.slot = static_cast<int32_t>(&slot - slots_.data());
-    expert.is_read = false;
-    std::byte* memory = slot.memory;
-    for (StoredMatrix& matrix : expert.stored) {
-      matrix.place(memory);
-      memory += matrix.num_bytes();
-      bytes_read_ += matrix.file_bytes();
-    }
-    expert.matrices = {expert.stored[0].weight, expert.stored[1].weight, expert.stored[2].weight};
+  counts_.hits += static_cast<uint64_t>(count) - missing_.size();
+  counts_.misses += missing_.size();
+  for (const int32_t id : missing_) give_slot(id);
+  // All of them are under way before the first is waited for.
+  if (missing_.size() > 1) {
+    for (const int32_t id : missing_) read_ahead(*experts_[static_cast<size_t>(id)]);
   }
   return static_cast<int32_t>(missing_.size());
 }
 
-void FileExpertCache::read(int32_t index) noexcept {
+void FileExpertCache::prefetch(const int32_t* experts, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    Expert& expert = *experts_[static_cast<size_t>(experts[i])];
+    if (expert.guessed == clock_) continue;
+    expert.guessed = clock_;
+    ++counts_.guesses;
+    expert.is_read_ahead = reads_ahead_ && expert.slot == kNone;
+    if (!expert.is_read_ahead) continue;
+    ++counts_.read_ahead;
+    read_ahead(expert);
+  }
+}
+
+// The place of the one that was not used for longest; those of this layer have the latest time.
+void FileExpertCache::give_slot(int32_t id) {
+  Slot& slot = *std::ranges::min_element(slots_, {}, &Slot::last_use);
+  if (slot.expert != kNone) {
+    Expert& other = *experts_[static_cast<size_t>(slot.expert)];
+    other.slot = kNone;
+    other.state = State::kAbsent;
+  }
+  slot.expert = id;
+  slot.last_use = clock_;
+  Expert& expert = *experts_[static_cast<size_t>(id)];
+  expert.slot = static_cast<int32_t>(&slot - slots_.data());
+  std::byte* memory = slot.memory;
+  for (StoredMatrix& matrix : expert.stored) {
+    matrix.place(memory);
+    memory += matrix.num_bytes();
+  }
+  expert.matrices = {expert.stored[0].weight, expert.stored[1].weight, expert.stored[2].weight};
+  expert.state = State::kAsked;
+}
+
+void FileExpertCache::read_ahead(const Expert& expert) const noexcept {
+  for (const StoredMatrix& matrix : expert.stored) {
+    checkpoint_.read_ahead(*matrix.info);
+    if (matrix.quantized) checkpoint_.read_ahead(*matrix.quantized->scales);
+  }
+}
+
+void FileExpertCache::read(Expert& expert) noexcept {
   // Each thread has its own, which grows to the largest matrix once.
   thread_local std::vector<std::byte> buffer;
-  Expert& expert = *experts_[static_cast<size_t>(missing_[static_cast<size_t>(index)])];
+  State end = State::kRead;
   try {
     for (const StoredMatrix& matrix : expert.stored) {
       read_stored_rows(kernel_, checkpoint_, matrix, 0, matrix.weight.rows, buffer);
+      bytes_read_.fetch_add(matrix.file_bytes(), std::memory_order_relaxed);
     }
-    expert.is_read = true;
   } catch (...) {
-    const std::scoped_lock lock(mutex_);
-    if (error_ == nullptr) error_ = std::current_exception();
+    expert.error = std::current_exception();
+    end = State::kFailed;
   }
+  expert.state.store(end, std::memory_order_release);
+  expert.state.notify_all();
+}
+
+void FileExpertCache::wait(int32_t id) noexcept {
+  Expert& expert = *experts_[static_cast<size_t>(id)];
+  State state = State::kAsked;
+  if (expert.state.compare_exchange_strong(state, State::kReading, std::memory_order_acquire)) {
+    return read(expert);
+  }
+  expert.state.wait(State::kReading, std::memory_order_acquire);
 }
 
 // What was selected and not read does not count as kept.
 void FileExpertCache::forget_unread() {
   for (const int32_t id : missing_) {
     Expert& expert = *experts_[static_cast<size_t>(id)];
-    if (expert.is_read || expert.slot == kNone) continue;
-    slots_[static_cast<size_t>(expert.slot)] = {slots_[static_cast<size_t>(expert.slot)].memory};
+    if (expert.state == State::kRead || expert.slot == kNone) continue;
+    Slot& slot = slots_[static_cast<size_t>(expert.slot)];
+    slot = {slot.memory};
     expert.slot = kNone;
+    expert.state = State::kAbsent;
+    expert.error = nullptr;
   }
 }
 
 void FileExpertCache::finish() {
-  if (error_ == nullptr) return;
-  forget_unread();
-  std::exception_ptr error;
-  std::swap(error, error_);
-  std::rethrow_exception(error);
+  for (const int32_t id : missing_) {
+    const Expert& expert = *experts_[static_cast<size_t>(id)];
+    if (expert.state != State::kFailed) continue;
+    const std::exception_ptr error = expert.error;
+    forget_unread();
+    std::rethrow_exception(error);
+  }
 }
 
 CacheCounts FileExpertCache::counts() const {
-  return {static_cast<int64_t>(slots_.size()),
-          static_cast<int64_t>(experts_.size()),
-          slot_bytes_,
-          hits_,
-          misses_,
-          bytes_read_};
+  CacheCounts counts = counts_;
+  counts.bytes_read = bytes_read_.load(std::memory_order_relaxed);
+  counts.slots = static_cast<int64_t>(slots_.size());
+  counts.experts = static_cast<int64_t>(experts_.size());
+  counts.slot_bytes = slot_bytes_;
+  return counts;
 }
 
 }  // namespace vitrine::model

@@ -2,9 +2,9 @@
 // Experts that are read from the checkpoint when a step needs them, and kept while there is room.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,14 +19,21 @@ class WeightMemory;
 struct CacheCounts {
   int64_t slots = 0, experts = 0;
   uint64_t slot_bytes = 0, hits = 0, misses = 0, bytes_read = 0;
+  uint64_t guesses = 0, right_guesses = 0, read_ahead = 0, read_ahead_used = 0;
 };
 
 class FileExpertCache final : public ops::ExpertCache {
  public:
-  /// With `read` false there is no memory behind it: a plan can be made and not run.
+  /// With `read` false there is no memory behind it: a plan can be made and not run. `reads_ahead`:
+  /// prefetch has an effect.
   FileExpertCache(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
-                  WeightMemory& memory, uint64_t budget, bool read)
-      : kernel_(kernel), checkpoint_(checkpoint), memory_(memory), budget_(budget), read_(read) {}
+                  WeightMemory& memory, uint64_t budget, bool read, bool reads_ahead)
+      : kernel_(kernel),
+        checkpoint_(checkpoint),
+        memory_(memory),
+        budget_(budget),
+        read_(read),
+        reads_ahead_(reads_ahead) {}
 
   int32_t add(const ops::ExpertModules& modules) override;
   const ops::ExpertMatrices& matrices(int32_t expert) const override {
@@ -37,8 +44,13 @@ class FileExpertCache final : public ops::ExpertCache {
   void allocate(int64_t most_active);
 
   int32_t select(const int32_t* experts, int32_t count) override;
-  void read(int32_t index) noexcept override;
+  bool is_here(int32_t expert) const override {
+    return experts_[static_cast<size_t>(expert)]->state.load(std::memory_order_acquire) ==
+           State::kRead;
+  }
+  void wait(int32_t expert) noexcept override;
   void finish() override;
+  void prefetch(const int32_t* experts, int32_t count) override;
 
   bool is_empty() const { return experts_.empty(); }
   uint64_t num_bytes() const { return slots_.size() * slot_bytes_; }
@@ -47,11 +59,16 @@ class FileExpertCache final : public ops::ExpertCache {
 
  private:
   static constexpr int32_t kNone = -1;
+  /// Whoever moves an expert from kAsked to kReading reads it; with kAbsent it has no slot.
+  enum class State : uint8_t { kAbsent, kAsked, kReading, kRead, kFailed };
   struct Expert {
     StoredMatrix stored[3];  // gate, up, down
     ops::ExpertMatrices matrices;
     int32_t slot = kNone;
-    bool is_read = false;  // what the slot is to hold
+    std::atomic<State> state = State::kAbsent;
+    uint64_t guessed = UINT64_MAX;  // when it was guessed last
+    bool is_read_ahead = false;     // and not used since
+    std::exception_ptr error;       // of kFailed
   };
   struct Slot {
     std::byte* memory = nullptr;
@@ -59,21 +76,25 @@ class FileExpertCache final : public ops::ExpertCache {
     uint64_t last_use = 0;
   };
   size_t bytes_of(const Expert& expert) const;
+  void read(Expert& expert) noexcept;
+  void give_slot(int32_t id);
   void forget_unread();
+  void read_ahead(const Expert& expert) const noexcept;
 
   const kernels::CpuKernels& kernel_;
   const Checkpoint& checkpoint_;
   WeightMemory& memory_;
   uint64_t budget_;
-  bool read_;
+  bool read_, reads_ahead_;
   std::vector<std::unique_ptr<Expert>> experts_;  // addresses are stable
   std::vector<Slot> slots_;
   size_t slot_bytes_ = 0;
   int64_t num_parameters_ = 0;
   std::vector<int32_t> missing_;  // of the last select
-  uint64_t clock_ = 0, hits_ = 0, misses_ = 0, bytes_read_ = 0;
-  std::mutex mutex_;  // of error_
-  std::exception_ptr error_;
+  std::vector<int32_t> guessed_;  // of the last prefetch, to be read
+  uint64_t clock_ = 0;
+  CacheCounts counts_;
+  std::atomic<uint64_t> bytes_read_ = 0;
 };
 
 }  // namespace vitrine::model

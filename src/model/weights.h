@@ -43,15 +43,15 @@ class CheckpointWeights : public ops::PackedWeights {
   /// With `read` false the tensors' presence, types and shapes are checked, and what they would
   /// take is counted: a plan can be made and not run. (What stands beside a mapped matrix is read.)
   /// With an `expert_cache_bytes` above 0 routed experts are read when a step needs them, into so
-  /// much memory. With `mapped` the file is mapped and matrices stay in it, but for those whose
-  /// rows it has in another order.
+  /// much memory; `reads_ahead`: those that the next layer may need, too. With `mapped` the file is
+  /// mapped and matrices stay in it, but for those whose rows it has in another order.
   CheckpointWeights(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint, bool read,
-                    uint64_t expert_cache_bytes = 0, bool mapped = false)
+                    uint64_t expert_cache_bytes = 0, bool mapped = false, bool reads_ahead = true)
       : kernel_(kernel),
         checkpoint_(checkpoint),
         read_(read),
         mapped_(mapped),
-        experts_(kernel, checkpoint_, memory_, expert_cache_bytes, read),
+        experts_(kernel, checkpoint_, memory_, expert_cache_bytes, read, reads_ahead),
         caches_experts_(expert_cache_bytes > 0) {}
 
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override {

@@ -22,6 +22,8 @@ class PlannedExperts final : public PlannedOp {
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         slots_(context.scratch.value(node.outputs[0])),
+        layer_(node.layer),
+        all_routes_(context.scratch.routes),
         routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
         hidden_size_(in_.width),
         hidden_(context.scratch.shared_rows(
@@ -41,8 +43,8 @@ class PlannedExperts final : public PlannedOp {
                                   own.module(expert, own.down), hidden_size_, intermediate};
       all_modules.push_back(modules);
       if (cache_ != nullptr) {
-        cached_.push_back(cache_->add(modules));
-        const ExpertMatrices& matrices = cache_->matrices(cached_.back());
+        routes_.cached.push_back(cache_->add(modules));
+        const ExpertMatrices& matrices = cache_->matrices(routes_.cached.back());
         weights = {&matrices.gate, &matrices.up, &matrices.down};
       } else {
         weights.gate = &context.weights.matrix(modules.gate, intermediate, hidden_size_);
@@ -77,22 +79,23 @@ class PlannedExperts final : public PlannedOp {
     active_ = context.scratch.shared_array<int32_t>("active", routes_.num_experts);
     selected_ = context.scratch.shared_array<int32_t>("selected", routes_.num_experts);
     begin_ = context.scratch.shared_array<int32_t>("begin", routes_.num_experts + 1);
+    guesses_ = context.scratch.shared_array<int32_t>("guesses", kMostGuessed * routes_.top_k);
     using Op = PlannedExperts;
-    Phase read = make_phase(this, "read", &Op::missing_pieces, &Op::read);
-    read.prepare = [this](const StepState& step) { prepare(step); };
-    add_phase(std::move(read));
     Phase hidden = make_phase(this, "hidden", &Op::hidden_pieces, &Op::run_hidden_piece);
-    hidden.prepare = [this](const StepState&) {
+    hidden.prepare = [this](const StepState& step) { prepare(step); };
+    add_phase(std::move(hidden));
+    Phase inner =
+        make_phase(this, "inner_adapters", &Op::inner_adapter_pieces, &Op::run_inner_adapters);
+    inner.prepare = [this](const StepState&) {
       if (num_missing_ > 0) cache_->finish();
     };
-    add_phase(std::move(hidden));
-    add_phase("inner_adapters", &Op::inner_adapter_pieces, &Op::run_inner_adapters);
+    add_phase(std::move(inner));
     add_phase("activate", &Op::slots_to_activate, &Op::activate);
     add_phase("down", &Op::down_pieces, &Op::run_down_piece);
     add_phase("outer_adapters", &Op::outer_adapter_pieces, &Op::run_outer_adapters);
   }
 
-  /// Experts that are not in memory are read.
+  /// Has experts read that are not in memory, and those that the next layer may need.
   void prepare(const StepState& step) {
     slots_.data =
         step.audit && step.tokens == 1 && kept_slots_ != nullptr ? kept_slots_ : shared_slots_;
@@ -102,10 +105,10 @@ class PlannedExperts final : public PlannedOp {
     out_rows_ = piece_rows(hidden_size_, least_out_rows_);
     adapters_->group(step, begin_, slot_of_);
     is_by_expert_ = goes_by_expert(step);
-    if (cache_ != nullptr) select();
+    if (cache_ == nullptr) return;
+    select();
+    prefetch(step);
   }
-  int64_t missing_pieces(const StepState&) const { return num_missing_; }
-  void read(const StepState&, int64_t piece) const { cache_->read(static_cast<int32_t>(piece)); }
 
   /// Hidden layers, per active expert and rows, and the first half of what adapters add to gate and
   /// up; or all of an expert.
@@ -185,6 +188,7 @@ class PlannedExperts final : public PlannedOp {
     const bool is_up = piece >= num_active_ * each;  // of a split step
     if (is_up) piece -= num_active_ * each;
     const int32_t expert = active_[piece / each];
+    wait_for(expert);
     const int64_t begin = piece % each * hidden_rows_;
     const int64_t end = std::min(hidden_.width, begin + hidden_rows_);
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
@@ -201,6 +205,7 @@ class PlannedExperts final : public PlannedOp {
 
   void run_whole(int64_t index) const {
     const int32_t expert = active_[index];
+    wait_for(expert);
     run_hidden(kernel_, products_, experts_[static_cast<size_t>(expert)], in_, hidden_,
                rows_of(expert, token_of_), 0, hidden_.width, parts_);
     run_down(expert, 0, hidden_size_);
@@ -241,16 +246,49 @@ class PlannedExperts final : public PlannedOp {
   }
 
   void select() {
-    for (int64_t i = 0; i < num_active_; ++i) {
-      selected_[i] = cached_[static_cast<size_t>(active_[i])];
-    }
+    for (int64_t i = 0; i < num_active_; ++i) selected_[i] = cached(active_[i]);
     num_missing_ = cache_->select(selected_, static_cast<int32_t>(num_active_));
+    if (num_missing_ == 0) return;
+    // Those that are here come first, while the others are read.
+    int64_t place = 0;
+    for (int64_t i = 0; i < num_active_; ++i) {
+      if (cache_->is_here(cached(active_[i]))) std::swap(active_[place++], active_[i]);
+    }
   }
+
+  void wait_for(int32_t expert) const {
+    if (num_missing_ > 0) cache_->wait(cached(expert));
+  }
+
+  /// Names what the next layer's router chooses of this layer's input.
+  void prefetch(const StepState& step) {
+    if (step.tokens > kMostGuessed) return;
+    auto next = static_cast<size_t>(layer_) + 1;
+    while (next < all_routes_.size() && all_routes_[next] == nullptr) ++next;
+    if (next == all_routes_.size()) return;
+    const RouteBuffer& routes = *all_routes_[next];
+    if (!routes.predict || routes.cached.empty() || routes.top_k > routes_.top_k) return;
+    int32_t count = 0;
+    for (int32_t token = 0; token < step.tokens; ++token) {
+      const int32_t* ids = routes.predict(in_, token);
+      for (int32_t i = 0; i < routes.top_k; ++i) {
+        guesses_[count++] = routes.cached[static_cast<size_t>(ids[i])];
+      }
+    }
+    cache_->prefetch(guesses_, count);
+  }
+
+  int32_t cached(int32_t expert) const { return routes_.cached[static_cast<size_t>(expert)]; }
 
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
   RowBuffer& slots_;
+  /// Tokens of a step for which the next layer's experts are guessed.
+  static constexpr int32_t kMostGuessed = 4;
+
+  int32_t layer_;
+  const std::vector<std::unique_ptr<RouteBuffer>>& all_routes_;  // by layer
   RouteBuffer& routes_;
   int64_t hidden_size_;
   RowBuffer& hidden_;              // [tokens * top_k, intermediate]
@@ -261,7 +299,6 @@ class PlannedExperts final : public PlannedOp {
   std::vector<FeedForwardWeights> experts_;
   std::optional<ExpertAdapters> adapters_;
   ExpertCache* cache_ = nullptr;
-  std::vector<int32_t> cached_;  // by expert: its number in the cache
   int threads_ = 1;
   int64_t least_hidden_rows_ = 0, least_out_rows_ = 0;
   int64_t hidden_rows_ = 0, out_rows_ = 0;  // of a piece of this step
@@ -270,6 +307,7 @@ class PlannedExperts final : public PlannedOp {
   int32_t* active_ = nullptr;               // experts with at least one token
   int32_t* begin_ = nullptr;                // by expert: its first place
   int32_t* selected_ = nullptr;             // the active ones' numbers in the cache
+  int32_t* guesses_ = nullptr;              // numbers in the cache of the next layer's
   int64_t num_active_ = 0;
   bool is_by_expert_ = false;  // in this step a piece of the hidden layers is all of an expert
   int32_t num_missing_ = 0;    // of them not in memory

@@ -96,6 +96,10 @@ struct RouteBuffer {
   float* weights = nullptr;         // [capacity, top_k]
   float* probs = nullptr;           // [capacity, num_experts]
   float* shared_weights = nullptr;  // [capacity], where there is a shared expert
+  // Where experts are read when they are needed: each one's number in the cache, and what this
+  // layer's router chooses of a row of an earlier layer's experts' input, [top_k].
+  std::vector<int32_t> cached;
+  std::function<const int32_t*(const RowBuffer& input, int32_t row)> predict;
 };
 
 /// Work of an op that any threads do piece by piece, in any order. Which thread takes a piece
@@ -165,22 +169,28 @@ struct ExpertMatrices {
   kernels::Weight gate, up, down;
 };
 
-/// Routed experts that a step reads when it needs them. The leader of a step calls select, any
-/// threads read, then the leader finish.
+/// Routed experts that a step reads when it needs them. The leader of a step calls select and
+/// prefetch, any threads wait, then the leader finish.
 class ExpertCache {
  public:
   virtual ~ExpertCache() = default;
   /// While planning: an expert's number. Throws vitrine::Error as PackedWeights does.
   virtual int32_t add(const ExpertModules& modules) = 0;
   /// Valid, at its address, as long as the plan; its pointers are good once the expert was selected
-  /// and read, until the next select.
+  /// and waited for, until the next select.
   virtual const ExpertMatrices& matrices(int32_t expert) const = 0;
-  /// Makes room for those of a layer that are not here; returns how many.
+  /// Makes room for those of a layer that are not here, and has the system begin to read them;
+  /// returns how many.
   virtual int32_t select(const int32_t* experts, int32_t count) = 0;
-  /// Reads one of them, 0 … what select returned - 1; at once from any threads.
-  virtual void read(int32_t index) noexcept = 0;
-  /// Throws what a read failed with.
+  /// Whether a selected one needs no wait.
+  virtual bool is_here(int32_t expert) const = 0;
+  /// Reads a selected one that nobody has begun to, or waits for who did.
+  virtual void wait(int32_t expert) noexcept = 0;
+  /// Throws what reading a selected one failed with.
   virtual void finish() = 0;
+  /// Names experts that the next layer with such may need: the system begins to read those that are
+  /// not here.
+  virtual void prefetch(const int32_t* experts, int32_t count) = 0;
 };
 
 /// The two halves of a LatentModule as absorbed attention multiplies with them.

@@ -59,6 +59,7 @@ class PlannedRouter final : public PlannedOp {
     for (const auto& layer : context.audit.layers) {
       if (layer.layer == node.layer) slots_ = layer;
     }
+    if (context.weights.experts() != nullptr) plan_prediction(context);
     token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
     add_phase(low_rank_.first_half(
         make_phase(this, "logits", &PlannedRouter::product_pieces, &PlannedRouter::multiply)));
@@ -122,6 +123,27 @@ class PlannedRouter final : public PlannedOp {
                      input, rows, bias_, nullptr, logits_->row(first), logits_->width);
   }
 
+  /// Another layer's stream may not have the quantized rows that this matrix takes.
+  void plan_prediction(PlanContext& context) {
+    if (is_quantized(weight_)) return;
+    const int64_t experts = routes_->num_experts, top_k = routes_->top_k;
+    guess_logits_ = context.scratch.shared_array<float>("guess_logits", experts);
+    guess_probs_ = context.scratch.shared_array<float>("guess_probs", experts);
+    guess_ids_ = context.scratch.shared_array<int32_t>("guess_ids", top_k);
+    guess_weights_ = context.scratch.shared_array<float>("guess_weights", top_k);
+    routes_->predict = [this](const RowBuffer& input, int32_t row) {
+      products_.linear(weight_, 0, weight_.rows, activations(input, weight_), {&row, &kFirst, 1},
+                       bias_, nullptr, guess_logits_, weight_.rows);
+      if (scored_) {
+        scored_->choose(kernel_, guess_logits_, guess_probs_, guess_ids_, guess_weights_);
+      } else {
+        kernel_.router_top_k(guess_logits_, routes_->num_experts, routes_->top_k, normalize_,
+                             softmax_after_, guess_probs_, guess_ids_, guess_weights_);
+      }
+      return guess_ids_;
+    };
+  }
+
   void force(const StepState& step, int64_t token, const float* probs, int32_t* ids,
              float* weights) const {
     const std::span<const ForcedRoute> routes = routes_of_layer(step.forced_routes[token], layer_);
@@ -166,6 +188,11 @@ class PlannedRouter final : public PlannedOp {
   bool normalize_, softmax_after_;
   std::optional<ScoredRouter> scored_;
   RouteBuffer* routes_ = nullptr;
+  static constexpr int32_t kFirst = 0;
+  float* guess_logits_ = nullptr;  // of one token, as all of these
+  float* guess_probs_ = nullptr;
+  int32_t* guess_ids_ = nullptr;
+  float* guess_weights_ = nullptr;
   int64_t row_pieces_ = 1;
   AuditLayout::Layer slots_;
   size_t token_bytes_ = 0;

@@ -45,6 +45,7 @@ TEST_P(ExpertCacheOfBlocks, GivesTheSameBits) {
         EXPECT_GT(stats.hits, 0u);
       }
       EXPECT_EQ(stats.bytes_read % stats.misses, 0u);
+      EXPECT_EQ(stats.guesses, 0u);  // there is one layer
     }
   }
 }
@@ -66,6 +67,16 @@ TEST(ExpertCache, OfSeveralLayersOfFloats) {
     EXPECT_LT(engine->summary().weight_bytes, whole->summary().weight_bytes + slots * 4096);
     EXPECT_TRUE(same_bits(expected, score(*engine, ids), ids.size())) << slots;
     EXPECT_TRUE(same_bits(expected, score(*engine, ids, 7), ids.size())) << slots;
+    EXPECT_TRUE(same_bits(expected, score(*engine, ids, 1), ids.size())) << slots;
+    const ExpertCacheStats stats = engine->expert_cache();
+    EXPECT_GT(stats.guesses, 0u);
+    EXPECT_LE(stats.right_guesses, stats.guesses);
+    EXPECT_GT(stats.right_guesses, 0u);
+    EXPECT_LE(stats.read_ahead_used, stats.read_ahead);
+    options.expert_prefetch = false;
+    auto plain = Engine::load(path, options);
+    EXPECT_TRUE(same_bits(expected, score(*plain, ids, 1), ids.size())) << slots;
+    EXPECT_EQ(plain->expert_cache().read_ahead, 0u);
   }
 }
 
@@ -93,6 +104,7 @@ TEST(ExpertCache, OfQuantizedFolders) {
     const uint64_t bytes = slot_bytes(folder.path(), options);
     for (const uint64_t slots : {8, 11, 24}) {
       options.expert_cache_bytes = slots * bytes;
+      options.expert_prefetch = slots != 11;
       auto engine = Engine::load(folder.path(), options);
       EXPECT_EQ(engine->summary().num_parameters, whole->summary().num_parameters);
       EXPECT_TRUE(same_bits(expected, score(*engine, ids), ids.size())) << method.name << slots;

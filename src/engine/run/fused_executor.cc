@@ -31,7 +31,7 @@ class FusedExecutor final : public Executor, private BlockAccess {
         layer_begins_(ops::layer_begins(graph_)),
         products_(kernel_),
         weights_(kernel_, inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes,
-                 inputs.options.mmap_weights),
+                 inputs.options.mmap_weights, inputs.options.expert_prefetch),
         is_mapped_(inputs.options.mmap_weights),
         reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
         cancelled_(inputs.options.cancelled),
@@ -169,8 +169,9 @@ class FusedExecutor final : public Executor, private BlockAccess {
   WorkerPool* workers() override { return &pool_; }
   ExpertCacheStats expert_cache() const override {
     const model::CacheCounts counts = weights_.expert_cache();
-    return {counts.slots, counts.experts, counts.slot_bytes,
-            counts.hits,  counts.misses,  counts.bytes_read};
+    return {counts.slots,      counts.experts,        counts.slot_bytes, counts.hits,
+            counts.misses,     counts.bytes_read,     counts.guesses,    counts.right_guesses,
+            counts.read_ahead, counts.read_ahead_used};
   }
   std::optional<double> measure_read_bandwidth(double seconds) override {
     return engine::measure_read_bandwidth(kernel_, pool_, weights_.memory(), seconds, cancelled_);
