@@ -54,6 +54,10 @@ struct TensorInfo {
 
   uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
+  /// What each of its values is multiplied by as it is read: the scale of a whole NVFP4 matrix,
+  /// which a GGUF file keeps in a tensor of its own. read_blocks() and map() show what is not yet
+  /// multiplied.
+  float multiplier = 1.0F;
   /// Strides in bytes, for a part of a fused tensor whose elements lie scattered (gpt_oss): element
   /// c of row r lies `row_stride` * r + `col_stride` * c bytes behind file_offset. Where the file
   /// stores blocks, c counts blocks. Their scales lie apart then, one byte each, `scale_row_stride`

@@ -113,8 +113,9 @@ std::shared_ptr<Checkpoint::Impl> open_gguf(const std::string& path) {
   GgufMetadata metadata = open_files(path, *impl);
   const GgufArchitecture& architecture = find_gguf_architecture(metadata, impl->tensors);
   impl->gguf_architecture = &architecture;
-  impl->tensors =
-      map_gguf_tensors(architecture, metadata, std::move(impl->tensors), impl->weight_paths);
+  const Multipliers multipliers = take_multipliers(impl->files, impl->tensors);
+  impl->tensors = map_gguf_tensors(architecture, metadata, std::move(impl->tensors), multipliers,
+                                   impl->weight_paths);
   const std::vector<float> rope_factors = take_rope_factors(*impl);
   std::ranges::sort(impl->tensors, {}, &TensorInfo::name);
   const auto repeated = std::ranges::adjacent_find(impl->tensors, {}, &TensorInfo::name);

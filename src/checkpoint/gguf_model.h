@@ -10,6 +10,7 @@
 
 #include "config_limits.h"
 #include "gguf_header.h"
+#include "gguf_multipliers.h"
 
 namespace vitrine::checkpoint {
 
@@ -98,12 +99,14 @@ const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std:
 const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata,
                                                const std::vector<TensorInfo>& tensors);
 
-/// Renames the tensors, splits the stacked experts and marks what reads in another order. Tensors
-/// that only the config needs (`rope_freqs.weight`) keep their names. Throws kUnsupported for a
-/// tensor that the architecture doesn't have: leaving it out would compute another model.
+/// Renames the tensors, splits the stacked experts and marks what reads in another order or times a
+/// multiplier. Tensors that only the config needs (`rope_freqs.weight`) keep their names. Throws
+/// kUnsupported for a tensor that the architecture doesn't have: leaving it out would compute
+/// another model.
 std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
                                          const GgufMetadata& metadata,
                                          std::vector<TensorInfo> tensors,
+                                         const Multipliers& multipliers,
                                          const std::vector<std::string>& paths);
 
 /// Returns what such a file calls a tensor that map_gguf_tensors named; the name itself where it

@@ -71,6 +71,9 @@ void read_transformed(const InputFile& file, const TensorInfo& info, uint64_t by
     if (info.block_format != nullptr) {
       info.block_format->dequantize(stored, rows.width / info.block_format->block_size,
                                     values.data());
+      if (info.multiplier != 1.0F) {
+        for (float& value : values) value *= info.multiplier;
+      }
       whole = reinterpret_cast<const std::byte*>(values.data());
     }
     const uint64_t row_begin = static_cast<uint64_t>(row) * row_bytes;

@@ -57,8 +57,8 @@ constexpr std::array kSharedNames = {
 class TensorMapper {
  public:
   TensorMapper(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-               const std::vector<std::string>& paths)
-      : architecture_(architecture), paths_(paths) {
+               const Multipliers& multipliers, const std::vector<std::string>& paths)
+      : architecture_(architecture), multipliers_(multipliers), paths_(paths) {
     const std::string prefix = std::string(architecture.name) + ".attention.";
     heads_ = metadata.uniform_integer(prefix + "head_count", 1, 8192).value_or(1);
     kv_heads_ = heads_;
@@ -75,6 +75,10 @@ class TensorMapper {
   }
 
   void map(TensorInfo info) {
+    if (const auto found = multipliers_.find(info.name);
+        found != multipliers_.end() && found->second.size() == 1) {
+      info.multiplier = found->second[0];
+    }
     if (info.name == "token_embd.weight") return add(info, "model.embed_tokens.weight");
     if (info.name == architecture_.final_norm.gguf) {
       return add(info, std::string(architecture_.final_norm.module));
@@ -204,6 +208,7 @@ class TensorMapper {
                      " for each expert of " + expert_count());
     }
     const auto count = static_cast<uint64_t>(stacked.shape[0]);
+    const auto multipliers = multipliers_.find(stacked.name);
     for (uint64_t expert = 0; expert < count; ++expert) {
       TensorInfo info = stacked;
       info.shape.erase(info.shape.begin());
@@ -211,6 +216,7 @@ class TensorMapper {
       info.stored_bytes /= count * turns;
       info.file_offset += (expert * turns + turn) * info.stored_bytes;
       info.fused_from = stacked.name;
+      if (multipliers != multipliers_.end()) info.multiplier = multipliers->second[expert];
       add(info, block + std::to_string(expert) + end);
     }
   }
@@ -258,6 +264,7 @@ class TensorMapper {
   }
 
   const GgufArchitecture& architecture_;
+  const Multipliers& multipliers_;
   const std::vector<std::string>& paths_;
   int64_t heads_ = 1;
   int64_t kv_heads_ = 1;
@@ -272,8 +279,9 @@ class TensorMapper {
 std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
                                          const GgufMetadata& metadata,
                                          std::vector<TensorInfo> tensors,
+                                         const Multipliers& multipliers,
                                          const std::vector<std::string>& paths) {
-  TensorMapper mapper(architecture, metadata, paths);
+  TensorMapper mapper(architecture, metadata, multipliers, paths);
   for (TensorInfo& info : tensors) mapper.map(std::move(info));
   return mapper.take();
 }

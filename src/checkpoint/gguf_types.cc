@@ -90,12 +90,14 @@ constexpr std::array kIkTypes = {
   }
   if (const auto* other = std::ranges::find(kIkTypes, type, &OtherType::number);
       other != kIkTypes.end()) {
-    const std::string nearest(other->nearest);
+    const std::string_view nearest = other->nearest;
+    const bool needs_importance =
+        nearest.starts_with("IQ1") || nearest.starts_with("IQ2") || nearest == "IQ3_XXS";
     throw_unsupported(found + " (" + std::string(other->name) +
                       "), which only ik_llama.cpp reads; expected one of llama.cpp's, which its "
-                      "llama-quantize makes of it: llama-quantize --allow-requantize IN.gguf "
-                      "OUT.gguf " +
-                      nearest);
+                      "llama-quantize makes of it: llama-quantize --allow-requantize " +
+                      (needs_importance ? "--imatrix FILE " : "") + "IN.gguf OUT.gguf " +
+                      std::string(nearest));
   }
   std::string known = "F32, F16, BF16";
   for (const BlockFormat& format : block_formats()) known += ", " + std::string(format.name);

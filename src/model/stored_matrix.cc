@@ -15,7 +15,8 @@ using ops::whole_lines;
 const TensorInfo* find_blocks(const Checkpoint& checkpoint, const std::string& module) {
   const TensorInfo* info = checkpoint.find(module + ".weight");
   const bool fits = info != nullptr && info->shape.size() == 2 && info->block_format != nullptr &&
-                    kernels::has_block_format(info->block_format->ggml_type);
+                    kernels::has_block_format(info->block_format->ggml_type) &&
+                    info->multiplier == 1.0F;  // the kernels multiply by nothing else
   return fits ? info : nullptr;
 }
 

@@ -147,7 +147,8 @@ TEST_F(GgufHeaderTest, Tensors) {
   expect_tensor_error(tensor({256, 4}, 139, 1024),
                       {"139 (IQ4_K)", "only ik_llama.cpp reads", "--allow-requantize", "Q4_K_S"},
                       unsupported);
-  expect_tensor_error(tensor({256, 4}, 154, 1024), {"154 (IQ3_KT)", "IQ3_XXS"}, unsupported);
+  expect_tensor_error(tensor({256, 4}, 154, 1024), {"154 (IQ3_KT)", "--imatrix FILE", "IQ3_XXS"},
+                      unsupported);
   expect_tensor_error(tensor({256, 4}, 212, 1024), {"212 (Q4_K_R4)", "OUT.gguf Q4_K"}, unsupported);
   expect_tensor_error(tensor({256, 4}, 398, 1024), {"398 (Q8_KV_R8)", "Q8_0"}, unsupported);
   expect_tensor_error(tensor({40, 4}, 2, 1024), {"rows of 40", "multiple of 32", "Q4_0"});
