@@ -3,10 +3,11 @@
 
     make_moe_gguf.py OUT.gguf
                      [--shape qwen3moe|olmoe|30b-a3b|gpt-oss|glm-flash|qwen3.5|gemma4]
-                     [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4] [--head TYPE]
+                     [--type TYPE] [--head TYPE]
                      [--seed N] [--header] [--holes] [--layers N] [--hidden N] ...
 
-Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's),
+Needs PyPI's `gguf` and `numpy`. Types are those of ggml's blocks (q4_0, iq2_xxs, nvfp4 ...: --help
+lists them), q4_k_m, a mix, and mxfp4, which has Q8_0 outside the experts. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's),
 `30b-a3b` (Qwen3-30B-A3B's), `gpt-oss` (gpt-oss-20b's, with --type mxfp4), `glm-flash`
 (GLM-4.7-Flash's), `qwen3.5` (Qwen3.5-35B-A3B's) and `gemma4` (Gemma-4-26B-A4B's); any of their sizes
 can be given anew, as --layers 2. moe_layouts.py has their layers and metadata. What stands in
@@ -29,6 +30,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+from moe_blocks import DRAWN, NVFP4_DEVIATION, block_size, fill_blocks, has_scale
 from moe_layouts import Gemma4, GlmFlash, GptOss, Qwen35, Shape
 
 # Random bits in the tables of `30b-a3b` are of the order of gigabytes: a fast generator.
@@ -81,54 +83,42 @@ class Mix:
     finer: Type | None = None  # of some layers' values and downward projections
 
 
+def pure_mix(kind):
+    names = [f"MOSTLY_{kind.name}{ending}" for ending in ("", "_S")]
+    found = [gguf.LlamaFileType[name] for name in names if name in gguf.LlamaFileType.__members__]
+    return Mix(kind, kind, found[0] if found else gguf.LlamaFileType.GUESSED)
+
+
 MIXES = {
-    "q4_0": Mix(Type.Q4_0, Type.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
-    "q4_1": Mix(Type.Q4_1, Type.Q4_1, gguf.LlamaFileType.MOSTLY_Q4_1),
-    "q8_0": Mix(Type.Q8_0, Type.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+    **{kind.name.lower(): pure_mix(kind) for kind in DRAWN},
     "q4_k_m": Mix(Type.Q4_K, Type.Q4_K, gguf.LlamaFileType.MOSTLY_Q4_K_M, finer=Type.Q6_K),
     "mxfp4": Mix(Type.Q8_0, Type.MXFP4, gguf.LlamaFileType.MOSTLY_MXFP4_MOE),
 }
-HEADS = {"q4_0": Type.Q4_0, "q4_1": Type.Q4_1, "q8_0": Type.Q8_0, "q4_k": Type.Q4_K,
-         "q6_k": Type.Q6_K, "f16": Type.F16}
+HEADS = {**{kind.name.lower(): kind for kind in DRAWN}, "f16": Type.F16}
 
 
 def stored_bytes(extents, kind):
     if kind in (None, Type.F32):
         return 4 * int(np.prod(extents))
-    block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    return int(np.prod(extents)) // block_size * block_bytes
+    values, block_bytes = block_size(kind)
+    return int(np.prod(extents)) // values * block_bytes
 
 
-def put_halves(blocks, offset, values):
-    blocks[:, offset:offset + 2] = values.astype("<f2").view(np.uint8).reshape(-1, 2)
+def with_scales(shape, tensors):
+    """Behind each matrix that has a scale of its own, that one: {its name: its value} and all."""
+    scales, result = {}, []
+    for name, extents, kind in tensors:
+        result.append((name, extents, kind))
+        if has_scale(name, kind):
+            scale = name.removesuffix("weight") + "scale"
+            scales[scale] = shape.deviation(name, extents[-1]) / NVFP4_DEVIATION
+            result.append((scale, extents[:-2] or (1,), Type.F32))
+    return scales, result
 
 
-def fill_blocks(random, blocks, kind, deviation):
-    """Overwrites what scales random blocks such that weights have mean 0 and this deviation. The
-    divisors are the deviations of what the random bits of a block mean under a scale of 1."""
-    scales = random.uniform(0.8, 1.2, len(blocks)).astype(np.float32) * np.float32(deviation)
-    signs = random.choice(np.float32([-1, 1]), len(blocks))  # for codes that are off centre
-    if kind == Type.Q4_0:
-        put_halves(blocks, 0, scales * signs / 4.64)
-    elif kind == Type.Q8_0:
-        put_halves(blocks, 0, scales * signs / 73.9)
-    elif kind == Type.Q4_1:
-        put_halves(blocks, 0, scales / 4.61)
-        put_halves(blocks, 2, scales / 4.61 * -7.5)
-    elif kind == Type.Q4_K:
-        put_halves(blocks, 0, scales / 258)
-        put_halves(blocks, 2, scales / 258 * 7.5)
-    elif kind == Type.Q6_K:
-        put_halves(blocks, 208, scales * signs / 1367)
-    elif kind == Type.MXFP4:
-        # Powers of two on both sides of the deviation, by turns at random.
-        exponent = np.log2(deviation / 3.28) + random.uniform(-0.5, 0.5, len(blocks))
-        blocks[:, 0] = np.clip(np.rint(exponent + 127), 1, 254).astype(np.uint8)
-    else:
-        raise ValueError(f"no random blocks of {kind.name}")
-
-
-def make_tensor(random, shape, name, extents, kind):
+def make_tensor(random, shape, name, extents, kind, scales):
+    if name in scales:
+        return np.full(extents, scales[name], np.float32)
     values = shape.own_values(random, name, extents)
     if values is not None:
         return values.astype(np.float32)
@@ -138,11 +128,11 @@ def make_tensor(random, shape, name, extents, kind):
     if kind in (Type.F32, Type.F16):
         values = random.standard_normal(extents, np.float32) * np.float32(deviation)
         return values.astype(np.float16 if kind == Type.F16 else np.float32)
-    _, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    _, block_bytes = block_size(kind)
     size = stored_bytes(extents, kind)
     words = random.integers(0, 2**64, (size + 7) // 8, np.uint64)
     blocks = words.view(np.uint8)[:size].reshape(-1, block_bytes)
-    fill_blocks(random, blocks, kind, deviation)
+    fill_blocks(random, blocks, kind, None if has_scale(name, kind) else deviation)
     return blocks.reshape(*extents[:-1], -1)
 
 
@@ -211,7 +201,7 @@ def write_model(path, shape, mix, head, seed, header_alone=False, holes=False):
     """Writes beside `path` and takes its place at the end: a failure leaves an old file whole."""
     path = pathlib.Path(path)
     temporary = path.with_name(path.name + ".tmp")
-    tensors = list(shape.tensors(mix, head))
+    scales, tensors = with_scales(shape, shape.tensors(mix, head))
     total = sum(stored_bytes(extents, kind) for _, extents, kind in tensors)
     free = shutil.disk_usage(path.parent if path.parent.name else ".").free
     if not header_alone and not holes and total + (64 << 20) > free:
@@ -231,9 +221,10 @@ def write_model(path, shape, mix, head, seed, header_alone=False, holes=False):
         for index, (name, extents, kind) in enumerate([] if header_alone else tensors):
             # A stream of its own: what is drawn for one tensor changes no other.
             random = np.random.Generator(Generator((seed, index)))
-            is_hole = holes and kind is not None and shape.own_values(random, name, extents) is None
+            is_matrix = kind is not None and name not in scales
+            is_hole = holes and is_matrix and shape.own_values(random, name, extents) is None
             writer.write_tensor_data(Hole(stored_bytes(extents, kind)) if is_hole else
-                                     make_tensor(random, shape, name, extents, kind))
+                                     make_tensor(random, shape, name, extents, kind, scales))
         writer.close()
         os.replace(temporary, path)
     finally:
@@ -252,10 +243,10 @@ def check(shape, mix, head):
     if (mistake := shape.mistake()) is not None:
         sys.exit(f"make_moe_gguf: {mistake}")
     for name, extents, kind in shape.tensors(mix, head):
-        block_size = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
-        if extents[-1] % block_size:
+        values = 1 if kind is None else block_size(kind)[0]
+        if extents[-1] % values:
             sys.exit(f"make_moe_gguf: {name} has rows of {extents[-1]}; expected a multiple of "
-                     f"{block_size} for {kind.name}")
+                     f"{values} for {kind.name}")
 
 
 def main():

@@ -27,6 +27,9 @@ except ImportError as error:
 VITRINE, DEQUANTIZE_BYTES = map(os.path.abspath, sys.argv[1:3])
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench" / "make_moe_gguf.py"
 TYPES = ("q4_0", "q4_1", "q8_0", "q4_k_m", "mxfp4")
+ALL_TYPES = (*TYPES, "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq1_s", "iq1_m",
+             "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "tq1_0", "tq2_0",
+             "nvfp4")  # Q1_0 and Q2_0 are none that gguf reads
 SIZES = {"layers": 2, "hidden": 256, "experts": 8, "top-k": 2, "expert-width": 256, "heads": 4,
          "kv-heads": 2, "head-dim": 64, "vocabulary": 1200, "context": 128}
 
@@ -61,7 +64,10 @@ class Generator(unittest.TestCase):
     def check_tensors(self, name):
         """The same bits as gguf's, a mean of 0 and a deviation of 1 / sqrt(columns)."""
         kinds = set()
-        for tensor in gguf.GGUFReader(self.path).tensors:
+        tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(self.path).tensors}
+        for tensor in tensors.values():
+            if tensor.name.endswith(".scale"):
+                continue
             with self.subTest(type=name, tensor=tensor.name):
                 values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
                 self.assertTrue(np.isfinite(values).all())
@@ -74,6 +80,10 @@ class Generator(unittest.TestCase):
                 kinds.add(tensor.tensor_type.name)
                 ours = dequantize(tensor.data, tensor.tensor_type)
                 self.assertEqual(ours.tobytes(), values.astype(np.float32).tobytes())
+                scale = tensors.get(tensor.name.removesuffix("weight") + "scale")
+                self.assertEqual(scale is not None, name == "nvfp4" and tensor.name != "token_embd.weight")
+                if scale is not None:
+                    values = values * scale.data.reshape(-1, *(1,) * (values.ndim - 1))
                 unit = 1.0 if tensor.name.startswith("token_embd") else (
                     2 / values.shape[-1]**0.5 if tensor.name.startswith("output.")
                     else 1 / values.shape[-1]**0.5)
@@ -85,7 +95,7 @@ class Generator(unittest.TestCase):
         self.assertEqual(kinds, expected.get(name, {name.upper()}))
 
     def test_weights(self):
-        for name in TYPES:
+        for name in ALL_TYPES:
             make(self.path, "--type", name)
             self.check_tensors(name)
 
