@@ -1,14 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugging Face folders written as GGUF files, by PyPI's `gguf`, as published converters lay them out."""
 
+import enum
 import json
 import pathlib
+import sys
 
 import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import load_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "quant"))
+import gguf_blocks  # pylint: disable=wrong-import-position
+
+
+class OwnType(enum.IntEnum):
+    """What ggml has and PyPI's `gguf` has not."""
+    Q2_0 = 42
+
+
+gguf.GGML_QUANT_SIZES.setdefault(OwnType.Q2_0, (64, 18))
 
 ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_moe": "qwen2moe",
                  "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
@@ -243,6 +256,13 @@ def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts
             continue
         kind = kind_of(name, array)
         data, meant[name] = quantize_with(array, kind)
+        if kind == Type.NVFP4 and name != "token_embd.weight":
+            # A scale for each matrix, or expert; that of the activations means nothing here.
+            scales = np.linspace(0.5, 2, len(array) if "_exps." in name else 1, dtype=np.float32)
+            meant[name] *= scales.reshape(-1, *(1,) * (array.ndim - 1))
+            stem = name.removesuffix("weight")
+            writer.add_tensor(stem + "scale", scales)
+            writer.add_tensor(stem + "input_scale", 3 * scales)
         if single_experts and "_exps." in name:
             for expert, part in enumerate(data):
                 writer.add_tensor(name.replace("_exps", f".{expert}"), part, raw_dtype=kind)
@@ -260,27 +280,30 @@ def quantize_with(array, kind):
     cannot quantize to get random blocks with scales of a size that a model survives."""
     try:
         data = gguf.quants.quantize(array, kind)
-    except NotImplementedError:
+    except (NotImplementedError, KeyError):
         data = random_blocks(array.shape, kind)
-    shaped = data if data.dtype != np.uint8 else data.reshape(*array.shape[:-1], -1)
-    return shaped, gguf.quants.dequantize(shaped, kind).astype(np.float32).reshape(array.shape)
+    if data.dtype != np.uint8:
+        return data, gguf.quants.dequantize(data, kind).astype(np.float32)
+    return (data.reshape(*array.shape[:-1], -1), dequantize(data, kind).reshape(array.shape))
 
 
-# Where the halves of a block lie, and how large the values of a block are as multiples of them.
-RANDOM_SCALES = {Type.Q2_K: ([80, 82], 40), Type.Q3_K: ([108], 100), Type.Q4_K: ([0, 2], 600),
-                 Type.Q5_K: ([0, 2], 1200), Type.Q6_K: ([208], 2500), Type.IQ4_NL: ([0], 80),
-                 Type.IQ4_XS: ([0], 1500)}
+def dequantize(data, kind):
+    """float32 [blocks, values], of types that PyPI's `gguf` lacks, too."""
+    blocks = data.reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
+    if kind not in (Type.Q1_0, OwnType.Q2_0):
+        return gguf.quants.dequantize(blocks, kind).astype(np.float32)
+    scales, numbers = blocks[:, :2].copy().view("<f2").astype(np.float32), blocks[:, 2:, None]
+    if kind == Type.Q1_0:
+        bits = numbers >> np.arange(8, dtype=np.uint8) & 1
+        return scales * (2 * bits.reshape(len(blocks), -1).astype(np.float32) - 1)
+    pairs = numbers >> np.arange(0, 8, 2, dtype=np.uint8) & 3
+    return scales * (pairs.reshape(len(blocks), -1).astype(np.float32) - 1)
 
 
 def random_blocks(shape, kind):
-    offsets, size = RANDOM_SCALES[kind]
-    block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     random = np.random.default_rng(int(np.prod(shape)) + kind)
-    blocks = random.integers(0, 256, (int(np.prod(shape)) // block_size, block_bytes), np.uint8)
-    for offset in offsets:
-        scales = (random.normal(0.1, 0.02, len(blocks)) / size).astype("<f2")
-        blocks[:, offset:offset + 2] = scales.view(np.uint8).reshape(-1, 2)
-    return blocks.reshape(*shape[:-1], -1)
+    count = int(np.prod(shape)) // gguf.GGML_QUANT_SIZES[kind][0]
+    return gguf_blocks.random_blocks(random, kind.name, count).reshape(*shape[:-1], -1)
 
 
 def write_meant(folder, meant, out):

@@ -27,7 +27,7 @@ try:
     import torch
     import transformers
     from gguf import GGMLQuantizationType as Type
-    from gguf_files import fits, write_gguf, write_meant, write_packed
+    from gguf_files import OwnType, fits, write_gguf, write_meant, write_packed
     from model_zoo import write_model
     from safetensors.torch import load_file, save_file
 except ImportError as error:
@@ -62,6 +62,9 @@ QWEN2 = dict(config="Qwen2Config", vocab_size=250, hidden_size=64, num_attention
              num_key_value_heads=2, intermediate_size=96)
 GROUP_TYPES = [Type.Q4_0, Type.Q8_0, Type.Q5_0, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4]
 BLOCK_TYPES = [Type.Q4_1, Type.Q5_1, Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+# From two and a half bits down, and NVFP4, whose matrices have scales of their own.
+SMALL_TYPES = [Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS,
+               Type.IQ3_S, Type.TQ1_0, Type.TQ2_0, Type.NVFP4, Type.Q1_0, OwnType.Q2_0]
 
 
 def kind_for(kind):
@@ -255,6 +258,21 @@ class GgufOracleTest(unittest.TestCase):
                     worst_difference(reference["logits_last"], fused["logits_last"]),
                     0.02 * largest, (name, kind.name))
                 self.assertEqual(notes, "")
+
+    def test_small_types(self):
+        folder = self.path / "folder"
+        write_model(folder, seed=8, **WIDE["qwen3_moe"])
+        for kind in SMALL_TYPES:
+            with self.subTest(type=kind.name):
+                file, plain = self.path / f"{kind.name}.gguf", self.path / kind.name
+                write_meant(folder, write_gguf(folder, file, kind_for(kind)), plain)
+                expected = transformers_logits(plain)
+                largest = max(map(abs, expected))
+                found = {kernels: score(file, kernels, TOKENS, "--kv-type", "f32")[0]["logits_last"]
+                         for kernels in PATHS}
+                self.assertLessEqual(worst_difference(expected, found["reference"]),
+                                     1e-4 * max(1.0, largest))
+                self.assertLessEqual(worst_difference(expected, found["fused"]), 0.1 * largest)
 
     def test_a_gate_beside_floats_runs_as_float32(self):
         for seed, (name, shape) in enumerate(WIDE.items()):
