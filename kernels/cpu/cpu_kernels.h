@@ -128,6 +128,7 @@ struct Weight {
   const void* offsets = nullptr;  // int8 and int4, with another offset_format than kNone
   // Says what kBlocks are, and `blocks`.
   BlockFormat block_format = BlockFormat::kQ4_0;
+  float multiplier = 1.0f;  // of kNvfp4: each scale is times this, rounded
   // Instead of these three: rows as their file has them. Kernels read packed tiles, so whoever
   // calls them packs the tiles that a call reads (src/ops/products.h).
   const void* blocks = nullptr;  // of block_format; where there are row_scales, words or bytes

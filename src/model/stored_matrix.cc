@@ -15,8 +15,7 @@ using ops::whole_lines;
 const TensorInfo* find_blocks(const Checkpoint& checkpoint, const std::string& module) {
   const TensorInfo* info = checkpoint.find(module + ".weight");
   const bool fits = info != nullptr && info->shape.size() == 2 && info->block_format != nullptr &&
-                    kernels::has_block_format(info->block_format->ggml_type) &&
-                    info->multiplier == 1.0F;  // the kernels multiply by nothing else
+                    kernels::has_block_format(info->block_format->ggml_type);
   return fits ? info : nullptr;
 }
 
@@ -206,6 +205,7 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
   matrix.info = &checkpoint.require(module + ".weight", shape);
   if (find_packed_blocks(checkpoint, module) != nullptr) {
     matrix.weight = kernels::block_weight(format_of(*matrix.info), rows, cols);
+    matrix.weight.multiplier = matrix.info->multiplier;
     matrix.stored_row_bytes = kernels::block_row_bytes(format_of(*matrix.info), cols);
   } else {
     matrix.weight.format = float_format(checkpoint, *matrix.info);

@@ -287,6 +287,33 @@ TEST(BlockFormats, SameBitsInEveryTableAndBatch) {
 }
 
 /// More rows, and wider ones, than a kernel's buffers hold at once.
+TEST(BlockFormats, AMatrixOfNvfp4HasAMultiplier) {
+  Random random(25);
+  Matrix matrix = random_blocks(random, BlockFormat::kNvfp4, 21, 192);
+  const std::vector<double> plain = matrix.exact;
+  matrix.weight.multiplier = 0.3f;
+  const Inputs inputs(random, 9, 192, 32);
+  std::vector<float> expected(9 * 21), row(192);
+  portable_kernels().linear(matrix.weight, 0, 21, inputs.view, {nullptr, nullptr, 9}, nullptr,
+                            nullptr, expected.data(), 21);
+  for (const CpuKernels* table : available_tables()) {
+    for (const int32_t count : {1, 2, 9}) {
+      std::vector<float> out(9 * 21);
+      table->linear(matrix.weight, 0, 21, inputs.view, {nullptr, nullptr, count}, nullptr, nullptr,
+                    out.data(), 21);
+      out.resize(static_cast<size_t>(count * 21));
+      ASSERT_TRUE(same_bits(out, {expected.begin(), expected.begin() + count * 21})) << table->isa;
+    }
+    for (int64_t r = 0; r < 21; ++r) {
+      table->embed_row(matrix.weight, r, 1.0f, row.data());
+      for (size_t i = 0; i < row.size(); ++i) {
+        const double value = plain[static_cast<size_t>(r) * 192 + i] * 0.3f;
+        ASSERT_NEAR(row[i], value, std::fabs(value) * 4 * kEpsilon) << table->isa;
+      }
+    }
+  }
+}
+
 TEST(BlockFormats, ManyRowsAndWideMatrices) {
   Random random(24);
   const struct {

@@ -17,7 +17,10 @@ struct AsTheyAre : BlockFormat<Blocks::kUnitBytes, Blocks::kChain, Blocks::kTwoP
   VITRINE_INLINE bool has_minimum(const Tile&) { return Blocks::kHasMinimum; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return AsTheyAre::tile_of(weight, index, weight.cols / Blocks::kCols * Blocks::kScaleBytes);
+    Tile tile =
+        AsTheyAre::tile_of(weight, index, weight.cols / Blocks::kCols * Blocks::kScaleBytes);
+    tile.multiplier = weight.multiplier;
+    return tile;
   }
 
   template <bool kSignedProducts>
@@ -27,6 +30,10 @@ struct AsTheyAre : BlockFormat<Blocks::kUnitBytes, Blocks::kChain, Blocks::kTwoP
     Group group;
     group.scale = meaning.scale;
     group.minimum = meaning.minimum;
+    if constexpr (kTwoScales) {
+      group.scale = _mm256_mul_ps(group.scale, _mm256_set1_ps(tile.multiplier));
+      group.minimum = _mm256_mul_ps(group.minimum, _mm256_set1_ps(tile.multiplier));
+    }
     group.part_scale[0] = meaning.part[0];
     group.part_scale[1] = meaning.part[1];
     group.bias_words = bias_words(kOwn);

@@ -17,6 +17,7 @@ struct Tile {
   const uint8_t* offsets;
   ScaleFormat scale_format;
   OffsetFormat offset_format;
+  float multiplier = 1.0f;
 };
 
 /// Eight columns of eight rows: low holds the first four of each row, high the last four.

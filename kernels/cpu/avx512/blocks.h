@@ -32,7 +32,8 @@ struct AsTheyAre {
             nullptr,
             weight.scale_format,
             OffsetFormat::kNone,
-            {}};
+            {},
+            weight.multiplier};
   }
 
   VITRINE_INLINE Group group(const Tile& tile, int64_t g) {
@@ -40,6 +41,10 @@ struct AsTheyAre {
     Group group;
     group.scale = meaning.scale;
     group.minimum = meaning.minimum;
+    if constexpr (kTwoScales) {
+      group.scale = _mm512_mul_ps(group.scale, _mm512_set1_ps(tile.multiplier));
+      group.minimum = _mm512_mul_ps(group.minimum, _mm512_set1_ps(tile.multiplier));
+    }
     group.part_scale[0] = meaning.part[0];
     group.part_scale[1] = meaning.part[1];
     group.bias_words = bias_words(kBias);

@@ -20,6 +20,7 @@ struct Tile {
   ScaleFormat scale_format;
   OffsetFormat offset_format;
   __m512 super_scale[2];  // of the 256 columns that a group is in, where the format has such
+  float multiplier = 1.0f;
 };
 
 /// The quantized input rows of a block of tokens.

@@ -24,11 +24,12 @@ void decode(const Weight& weight, int64_t tile, int64_t unit, DecodedUnit* out) 
     }
   }
   const auto meaning = Format::template group<Lanes>(data, scales, unit, 0);
+  const float multiplier = Format::kTwoScales ? weight.multiplier : 1.0f;
   for (int r = 0; r < kTileRows; ++r) {
-    out->meanings[r] = {.scale = meaning.scale.at[r],
+    out->meanings[r] = {.scale = meaning.scale.at[r] * multiplier,
                         .part_scale = {meaning.part[0].at[r], meaning.part[1].at[r]},
                         .has_minimum = Format::kHasMinimum,
-                        .minimum = meaning.minimum.at[r],
+                        .minimum = meaning.minimum.at[r] * multiplier,
                         .has_two_scales = Format::kTwoScales};
   }
 }
