@@ -232,7 +232,7 @@ void add_gate(CLI::App& app, Command& command) {
       ->expected(1)
       ->check(not_empty());
   gate->add_option("--gate", arguments->gate,
-                   "a gate's .toml file, or default, production or exact")
+                   "a gate's .toml file, or default, production, rounding or exact")
       ->check(not_empty())
       ->capture_default_str();
   gate->add_option("--seal", arguments->seal,

@@ -14,9 +14,10 @@ void QuantizeGate::add_to(CLI::App& command) {
   const OptionSection section(command, "Gate");
   CLI::Option* gate =
       command
-          .add_option("--gate", gate_,
-                      "hold the result to a gate (a .toml file, default, production or exact): "
-                      "where that refuses it, nothing is written")
+          .add_option(
+              "--gate", gate_,
+              "hold the result to a gate (a .toml file, default, production, rounding or exact): "
+              "where that refuses it, nothing is written")
           ->check(not_empty());
   command
       .add_option("--gate-baseline", baseline_path_,

@@ -163,14 +163,15 @@ struct GateRule {
   std::string except = {};            ///< what of it is left out, likewise; empty: nothing
   GateKind kind = GateKind::kWithin;  ///< how it decides
   double bound = 0;                   ///< in the metric's unit
-  double confidence = 0.95;           ///< of each bound of the interval
-  bool is_optional = false;           ///< what was not measured leaves the verdict as it is
-  bool is_beyond_noise = false;       ///< refused only for more than noise alone does
-  bool never_refuses = false;         ///< passes or is inconclusive: what it measures has causes
-                                      ///< beside the candidate
-  bool is_of_counted = false;   ///< looks at tasks that count alone (ComparedTask::is_counted)
-  std::string stands_for = {};  ///< a rule that it decides where it passes; it refuses nothing
-  std::string next = {};        ///< the next move where it fails
+  double times_noise = 0;        ///< above 0: the bound is so many times the most that noise does
+  double confidence = 0.95;      ///< of each bound of the interval
+  bool is_optional = false;      ///< what was not measured leaves the verdict as it is
+  bool is_beyond_noise = false;  ///< refused only for more than noise alone does
+  bool never_refuses = false;    ///< passes or is inconclusive: what it measures has causes
+                                 ///< beside the candidate
+  bool is_of_counted = false;    ///< looks at tasks that count alone (ComparedTask::is_counted)
+  std::string stands_for = {};   ///< a rule that it decides where it passes; it refuses nothing
+  std::string next = {};         ///< the next move where it fails
   std::map<std::string, double> options = {};  ///< the metric's own
 };
 
@@ -183,7 +184,8 @@ struct VITRINE_API GateFile {
   std::string sha256 = {};           ///< of its text
   double confidence = 0.95;          ///< all refusals together are wrong with at most the rest
   std::vector<GateRule> rules = {};  ///< in its order
-  /// Opens a gate file, or the built-in gate of that name: "default", "production", "exact". Throws
+  /// Opens a gate file, or the built-in gate of that name: "default", "exact", "production",
+  /// "rounding". Throws
   /// kInvalidArgument where there is neither, kIo, and kBadFile (naming file, rule, field, what was
   /// found and expected).
   static GateFile open(const std::string& path);
@@ -260,10 +262,10 @@ struct VITRINE_API Verdict {
 /// Holds a candidate to a gate. Refusals hold 1 - GateFile::confidence together (Holm); a gate
 /// passes only where all of its rules do, which takes no correction. `noise`: evaluations of the
 /// baseline's model perturbed at the size of an ulp, which tell what noise alone does: a rule with
-/// is_beyond_noise is inconclusive where one of them does as much. The same
-/// arguments give the same verdict to the bit. Throws as compare_evaluations() does,
-/// kInvalidArgument for evaluations that are not complete, and kBadFile for a scope that the suite
-/// does not have.
+/// is_beyond_noise is inconclusive where one of them does as much, and the bound of one with
+/// times_noise is set by them. The same arguments give the same verdict to the bit. Throws as
+/// compare_evaluations() does, kInvalidArgument for evaluations that are not complete, and kBadFile
+/// for a scope that the suite does not have.
 VITRINE_API Verdict run_gate(const GateFile& gate, const Evaluation& baseline,
                              const Evaluation& candidate, std::span<const Evaluation> noise = {});
 /// Returns it as a JSON object; docs/gates.md names its fields. Numbers that are none are null.

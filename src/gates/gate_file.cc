@@ -23,9 +23,10 @@ constexpr std::array<std::pair<const char*, GateKind>, 3> kGateKinds = {
     {{"within", GateKind::kWithin},
      {"not_worse", GateKind::kNotWorse},
      {"exact", GateKind::kExact}}};
-constexpr std::array kRuleFields = {
-    "name",       "metric", "scope",  "kind",         "bound",         "confidence",  "optional",
-    "stands_for", "next",   "except", "beyond_noise", "never_refuses", "counted_only"};
+constexpr std::array kRuleFields = {"name",         "metric",     "scope",        "kind",
+                                    "bound",        "confidence", "optional",     "stands_for",
+                                    "next",         "except",     "beyond_noise", "never_refuses",
+                                    "counted_only", "times_noise"};
 
 template <typename Names>
 std::string list_names(const Names& names) {
@@ -109,6 +110,13 @@ GateKind read_kind(const GateTable& table, const GateMetricFacts& facts) {
 }
 
 double read_bound(const GateTable& table, const GateMetricFacts& facts, GateKind kind) {
+  if (table.has("times_noise")) {
+    if (table.has("bound")) table.refuse("'bound' and 'times_noise' are there; expected one");
+    if (facts.is_count || kind == GateKind::kExact) {
+      table.refuse("times_noise", "none: it takes a rule of the kind within or not_worse");
+    }
+    return 0;
+  }
   if (!table.has("bound") && (facts.is_count || kind == GateKind::kNotWorse)) return 0;
   if (!table.has("bound")) {
     table.refuse("bound", "a number (" + facts.unit + "), as '" + facts.name + "' needs it");
@@ -116,6 +124,13 @@ double read_bound(const GateTable& table, const GateMetricFacts& facts, GateKind
   const double bound = table.number("bound");
   if (facts.is_count && !(bound >= 0)) table.refuse("bound", "how many items may break it");
   return bound;
+}
+
+double read_times_noise(const GateTable& table) {
+  if (!table.has("times_noise")) return 0;
+  const double times = table.number("times_noise");
+  if (!(times >= 1)) table.refuse("times_noise", "1 or more");
+  return times;
 }
 
 GateRule read_rule(const GateTable& table, double gate_confidence) {
@@ -135,6 +150,7 @@ GateRule read_rule(const GateTable& table, double gate_confidence) {
   rule.except = table.text("except", "");
   rule.kind = read_kind(table, metric->facts);
   rule.bound = read_bound(table, metric->facts, rule.kind);
+  rule.times_noise = read_times_noise(table);
   rule.confidence = table.confidence(gate_confidence);
   rule.is_optional = table.flag("optional");
   rule.is_beyond_noise = table.flag("beyond_noise");

@@ -164,16 +164,30 @@ Pairing pair_whole(const Evaluation& baseline, const Evaluation& candidate) {
   return pairing;
 }
 
-void measure_noise(const GateFile& gate, const Evaluation& baseline,
-                   std::span<const Evaluation> noise, Verdict& verdict) {
-  for (const Evaluation& perturbed : noise) {
-    const Pairing pairing = pair_whole(baseline, perturbed);
-    verdict.noise_sha256.push_back(perturbed.sha256);
-    for (RuleVerdict& rule : verdict.rules) {
-      const gates::Measured measured = measure_rule(gate, rule.rule, pairing);
-      rule.noise.push_back(measured.why.empty() ? measured.found : gates::kNone);
-    }
+/// What a rule finds in each evaluation of noise; NaN where nothing was measured.
+std::vector<double> noise_of(const GateFile& gate, const GateRule& rule,
+                             std::span<const Pairing> noise) {
+  std::vector<double> found;
+  for (const Pairing& pairing : noise) {
+    const gates::Measured measured = measure_rule(gate, rule, pairing);
+    found.push_back(measured.why.empty() ? measured.found : gates::kNone);
   }
+  return found;
+}
+
+/// Measures a rule whose bound noise sets, where it does, first.
+RuleVerdict verdict_beside(const GateFile& gate, GateRule rule, const Pairing& pairing,
+                           std::span<const Pairing> noise) {
+  const std::vector<double> found = noise_of(gate, rule, noise);
+  double most = 0;
+  for (const double one : found) most = std::isnan(one) ? most : std::max(most, one);
+  if (rule.times_noise > 0) rule.bound = rule.times_noise * most;
+  RuleVerdict verdict = verdict_of(gate, rule, pairing);
+  verdict.noise = found;
+  if (rule.times_noise > 0 && most <= 0 && verdict.why.empty()) {
+    verdict.why = "noise sets its bound, and was not measured";
+  }
+  return verdict;
 }
 
 /// What noise does, too, is no reason to refuse, and none to pass.
@@ -195,12 +209,17 @@ Verdict run_gate(const GateFile& gate, const Evaluation& baseline, const Evaluat
   verdict.baseline_sha256 = baseline.sha256;
   verdict.candidate_sha256 = candidate.sha256;
   verdict.suite_digest = baseline.suite_digest;
+  std::vector<Pairing> perturbed;
+  for (const Evaluation& one : noise) {
+    perturbed.push_back(pair_whole(baseline, one));
+    verdict.noise_sha256.push_back(one.sha256);
+  }
   std::vector<double> p_values;
   for (const GateRule& rule : gate.rules) {
-    verdict.rules.push_back(verdict_of(gate, rule, pairing));
-    p_values.push_back(verdict.rules.back().p_value);
+    verdict.rules.push_back(verdict_beside(gate, rule, pairing, perturbed));
+    const RuleVerdict& last = verdict.rules.back();
+    p_values.push_back(last.why.empty() ? last.p_value : gates::kNone);
   }
-  measure_noise(gate, baseline, noise, verdict);
   const std::vector<double> p_holm = holm_p_values(p_values);
   for (size_t i = 0; i < p_holm.size(); ++i) {
     RuleVerdict& rule = verdict.rules[i];

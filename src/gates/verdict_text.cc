@@ -70,6 +70,7 @@ Json json_of_rule(const RuleVerdict& verdict) {
           {"decided_by", verdict.decided_by},
           {"found", verdict.why.empty() ? Json(verdict.found) : Json(nullptr)},
           {"bound", rule.bound},
+          {"times_noise", rule.times_noise},
           {"confidence", verdict.confidence},
           {"interval", gates::json_of(verdict.interval)},
           {"p_value", verdict.p_value},
@@ -93,6 +94,7 @@ std::string RuleVerdict::text() const {
     return head + why + (rule.is_optional ? " (optional)" : "");
   }
   std::string line = head + amount(found, unit) + " (bound " + amount(rule.bound, unit);
+  if (rule.times_noise > 0) line += printed(", %.4g times the noise", rule.times_noise);
   if (!std::isnan(interval.upper)) {
     line += "; " + printed("%.4g", 100 * confidence) + " % bounds " + amount(interval.lower, unit) +
             " to " + amount(interval.upper, unit);

@@ -87,7 +87,7 @@ stands_for = "calls"
 }
 
 TEST(GateFiles, OfTheTreeAreBuiltIn) {
-  const std::vector<std::string> expected = {"default", "exact", "production"};
+  const std::vector<std::string> expected = {"default", "exact", "production", "rounding"};
   EXPECT_EQ(builtin_gates(), expected);
   for (const std::string& name : expected) {
     const GateFile gate = GateFile::open(name);
@@ -108,7 +108,7 @@ TEST(GateFiles, OfTheTreeAreBuiltIn) {
     EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
     EXPECT_STREQ(error.what(),
                  "not/there.toml: there is no such file; expected a gate file, or one of the "
-                 "built-in gates default, exact, production");
+                 "built-in gates default, exact, production, rounding");
   }
 }
 
@@ -189,7 +189,14 @@ TEST(GateFiles, AreRefusedForARule) {
       rule_message(drop + "bound = 0.1\nmargin = 1\n"),
       "g.toml: [[rule]] 'x': there is no field 'margin'; expected one of name, metric, scope, "
       "kind, bound, confidence, optional, stands_for, next, except, beyond_noise, never_refuses, "
-      "counted_only");
+      "counted_only, times_noise");
+  EXPECT_EQ(rule_message(drop + "bound = 0.1\ntimes_noise = 3\n"),
+            "g.toml: [[rule]] 'x': 'bound' and 'times_noise' are there; expected one");
+  EXPECT_EQ(rule_message(drop + "times_noise = 0.5\n"),
+            "g.toml: [[rule]] 'x': 'times_noise' is 0.5; expected 1 or more");
+  EXPECT_EQ(rule_message(drop + "kind = \"exact\"\ntimes_noise = 3\n"),
+            "g.toml: [[rule]] 'x': 'times_noise' is 3; expected none: it takes a rule of the kind "
+            "within or not_worse");
   EXPECT_EQ(rule_message(drop + "bound = 0.1\nkind = \"maybe\"\n"),
             "g.toml: [[rule]] 'x': 'kind' is 'maybe'; expected within, not_worse or exact");
   EXPECT_EQ(rule_message(drop + "bound = 0.1\noptional = 1\n"),

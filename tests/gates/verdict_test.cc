@@ -250,6 +250,27 @@ TEST(TextRules, DecideByTheirBounds) {
   EXPECT_EQ(judge("text_drop", "bound = 0.1", base, cand).outcome, GateOutcome::kRefused);
 }
 
+TEST(TextRules, TakeTheirBoundFromNoise) {
+  const MadeSuite made = {.texts = 60};
+  const Evaluation base = make_evaluation(made, "base.eval");
+  const std::vector<Evaluation> noise = {with_divergence(made, 100), with_divergence(made, 40)};
+  const GateFile gate = gate_of(rule_of("kl_mean", "times_noise = 2"));
+  const RuleVerdict more = run_gate(gate, base, with_divergence(made, 5), noise).rules[0];
+  EXPECT_EQ(more.outcome, GateOutcome::kRefused);
+  EXPECT_EQ(more.rule.bound, 2 * more.noise[1]);
+  EXPECT_NE(more.text().find(" nats, 2 times the noise; "), std::string::npos) << more.text();
+  EXPECT_EQ(run_gate(gate, base, with_divergence(made, 40), noise).outcome, GateOutcome::kPasses);
+  // The verdict is kept with the bound that was held, and with what set it.
+  const Json rule = Json::parse(verdict_json(run_gate(gate, base, base, noise)))["rules"][0];
+  EXPECT_EQ(rule["times_noise"], 2);
+  EXPECT_NEAR(rule["bound"].get<double>(), more.rule.bound, 1e-12);
+  // Where nothing tells what noise does there is no bound.
+  const Verdict open = run_gate(gate, base, with_divergence(made, 5));
+  EXPECT_EQ(open.outcome, GateOutcome::kInconclusive);
+  EXPECT_EQ(open.rules[0].text(),
+            "not measured: kl_mean: noise sets its bound, and was not measured");
+}
+
 TEST(TextRules, SayThatOneTextTellsNoSpread) {
   const MadeSuite made = {.texts = 1};
   const Evaluation base = make_evaluation(made, "base.eval");
@@ -413,8 +434,9 @@ TEST(BuiltinGates, SayWhatTheyAreFor) {
   const MadeSuite made = {
       .answers = 700, .choices = 300, .calls = 300, .safety = 60, .needles = 20, .texts = 60};
   const Evaluation base = make_evaluation(made, "base.eval");
+  const std::vector<Evaluation> noise = {with_divergence(made, 100)};
   for (const std::string& name : builtin_gates()) {
-    const Verdict same = run_gate(GateFile::open(name), base, base);
+    const Verdict same = run_gate(GateFile::open(name), base, base, noise);
     EXPECT_EQ(same.outcome, GateOutcome::kPasses) << same.text();
   }
   const Evaluation loses = with_spoilt(made, "calls", 60);
@@ -424,6 +446,9 @@ TEST(BuiltinGates, SayWhatTheyAreFor) {
   const Evaluation one = with_spoilt(made, "sums", 1);
   EXPECT_EQ(run_gate(GateFile::open("default"), base, one).outcome, GateOutcome::kPasses);
   EXPECT_EQ(run_gate(GateFile::open("exact"), base, one).exit_code(), 3);
+  const Evaluation diverges = with_divergence(made, 10);
+  EXPECT_EQ(run_gate(GateFile::open("rounding"), base, diverges, noise).exit_code(), 3);
+  EXPECT_EQ(run_gate(GateFile::open("rounding"), base, noise[0], noise).exit_code(), 0);
 }
 
 TEST(Verdicts, HaveAJsonForm) {

@@ -34,7 +34,7 @@ double fraction_of(const GateRule& rule) {
 }
 
 std::string check_divergence(const GateRule& rule) {
-  if (rule.bound > 0) return {};
+  if (rule.bound > 0 || rule.times_noise > 0) return {};
   return "'bound' is " + std::to_string(rule.bound) + "; expected nats above 0";
 }
 
