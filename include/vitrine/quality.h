@@ -91,12 +91,13 @@ struct WindowOptions {
 
 /// A token of a text, as a model predicted it. Spans are valid in the callback.
 struct PredictedToken {
-  size_t window = 0;                        ///< the window's number
-  int64_t position = 0;                     ///< of the token in its window, from 1
-  int32_t token = 0;                        ///< its id
-  double logprob = 0;                       ///< nats
-  std::span<const float> logits;            ///< [vocabulary], as StepOutput has them
-  std::span<const float> hidden_state;      ///< where EngineOptions::keep_hidden_state asks for it
+  size_t window = 0;                    ///< the window's number
+  int64_t position = 0;                 ///< of the token in its window, from 1
+  int32_t token = 0;                    ///< its id
+  double logprob = 0;                   ///< nats
+  double log_total = 0;                 ///< the log-probability of any id is its logit less this
+  std::span<const float> logits;        ///< [vocabulary], as StepOutput has them
+  std::span<const float> hidden_state;  ///< where EngineOptions::keep_hidden_state asks for it
   std::span<const SpecialistShare> shares;  ///< [specialists] of a federation
 };
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <list>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "evaluation/answer_log.h"
 #include "evaluation/digest.h"
@@ -79,7 +80,6 @@ class ModelTarget final : public EvaluationTarget {
   std::vector<TextPosition> predict(const std::string& text, int64_t window, int best) override {
     const std::vector<int32_t> ids = server_.model().tokenizer().encode(text, true);
     std::vector<TextPosition> positions;
-    std::vector<double> logprobs;
     std::vector<int32_t> order;
     use_model([&](Model& model) {
       WindowOptions options;
@@ -89,9 +89,7 @@ class ModelTarget final : public EvaluationTarget {
         TextPosition& position = positions.emplace_back();
         position.token = token.token;
         position.logprob = static_cast<float>(token.logprob);
-        logprobs.resize(token.logits.size());
-        log_softmax(token.logits, logprobs);
-        keep_best(logprobs, order, best, position);
+        keep_best(token, order, best, position);
       });
     });
     set_ends(ids, std::min<int64_t>(window, server_.model().options().max_context), text.size(),
@@ -171,20 +169,30 @@ class ModelTarget final : public EvaluationTarget {
     server_.use_model(work);
   }
 
-  static void keep_best(std::span<const double> logprobs, std::vector<int32_t>& order, int best,
+  /// Keeps the most probable tokens, the lower id first of equal ones. `order` is a heap whose
+  /// front is the least of what is kept: few of a vocabulary come to stand in it.
+  static void keep_best(const PredictedToken& token, std::vector<int32_t>& order, int best,
                         TextPosition& position) {
-    const size_t count = std::min(static_cast<size_t>(best), logprobs.size());
-    order.resize(logprobs.size());
-    for (size_t id = 0; id < order.size(); ++id) order[id] = static_cast<int32_t>(id);
+    const std::span<const float> logits = token.logits;
+    const size_t count = std::min(static_cast<size_t>(best), logits.size());
     const auto is_before = [&](int32_t a, int32_t b) {
-      const double p = logprobs[static_cast<size_t>(a)], q = logprobs[static_cast<size_t>(b)];
+      const float p = logits[static_cast<size_t>(a)], q = logits[static_cast<size_t>(b)];
       return p != q ? p > q : a < b;
     };
-    std::ranges::nth_element(order, order.begin() + static_cast<ptrdiff_t>(count), is_before);
-    std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), is_before);
-    for (size_t i = 0; i < count; ++i) {
-      position.best.emplace_back(order[i],
-                                 static_cast<float>(logprobs[static_cast<size_t>(order[i])]));
+    order.resize(count);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::make_heap(order, is_before);
+    for (size_t id = count; id < logits.size() && count > 0; ++id) {
+      // A later id stands behind an equal one.
+      if (logits[id] <= logits[static_cast<size_t>(order.front())]) continue;
+      std::ranges::pop_heap(order, is_before);
+      order.back() = static_cast<int32_t>(id);
+      std::ranges::push_heap(order, is_before);
+    }
+    std::ranges::sort_heap(order, is_before);
+    for (const int32_t id : order) {
+      const double logprob = double{logits[static_cast<size_t>(id)]} - token.log_total;
+      position.best.emplace_back(id, static_cast<float>(logprob));
     }
   }
 

@@ -55,8 +55,7 @@ class ContinuationReader {
     std::vector<double>& logprobs = scores_.logprobs[which];
     const int32_t id = continuations_[which][logprobs.size()];
     logprobs.push_back(reader_.logprob(output, id));
-    const auto best = std::ranges::max_element(output.scores) - output.scores.begin();
-    if (id != best) scores_.is_greedy[which] = 0;
+    if (static_cast<size_t>(id) != reader_.best(output)) scores_.is_greedy[which] = 0;
   }
 
   void add(size_t which, size_t at, size_t count) {

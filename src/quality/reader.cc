@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "core/run_pieces.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::quality {
@@ -17,7 +19,21 @@ std::string number_text(float value) {
   return value < 0 ? "-inf" : "inf";
 }
 
-void check_finite(const StepOutput& output) {
+RowSum sum_row(std::span<const float> logits) {
+  RowSum row;
+  float largest = logits.front();
+  for (size_t id = 0; id < logits.size(); ++id) {
+    row.is_finite = row.is_finite && std::isfinite(logits[id]);
+    if (logits[id] > largest) largest = logits[id], row.best = id;
+  }
+  row.largest = double{largest};
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double{logit} - row.largest);
+  row.log_sum = std::log(sum);
+  return row;
+}
+
+void refuse_row(const StepOutput& output) {
   for (size_t id = 0; id < output.scores.size(); ++id) {
     if (std::isfinite(output.scores[id])) continue;
     throw Error(ErrorKind::kBadFile,
@@ -83,19 +99,49 @@ std::span<const StepOutput> Reader::step(std::span<const int32_t> tokens, int32_
 }
 
 std::span<const StepOutput> Reader::step(std::span<const StepInput> inputs) {
-  const auto outputs = model_.step(inputs);
-  if (!gives_logprobs_) std::ranges::for_each(outputs, check_finite);
-  return outputs;
+  outputs_ = model_.step(inputs);
+  sums_.clear();
+  if (gives_logprobs_) return outputs_;
+  sums_.resize(outputs_.size());
+  // The engine's threads have nothing to do meanwhile, and a row takes as long as a small layer.
+  const int threads = options_->threads > 0 ? options_->threads
+                                            : static_cast<int>(std::thread::hardware_concurrency());
+  core::run_pieces(threads, outputs_.size(), [&] {
+    return [&](size_t row) {
+      if (!outputs_[row].scores.empty()) sums_[row] = sum_row(outputs_[row].scores);
+    };
+  });
+  for (size_t row = 0; row < outputs_.size(); ++row) {
+    if (!sums_[row].is_finite) refuse_row(outputs_[row]);
+  }
+  return outputs_;
+}
+
+const RowSum& Reader::sum_of(const StepOutput& output) const {
+  return sums_.at(static_cast<size_t>(&output - outputs_.data()));
 }
 
 double Reader::logprob(const StepOutput& output, int32_t token) const {
-  if (!gives_logprobs_) return logprob_of(output.scores, token);
-  return double{output.scores[static_cast<size_t>(token)]};  // they are log-probabilities
+  const double score{output.scores[static_cast<size_t>(token)]};
+  if (gives_logprobs_) return score;
+  const RowSum& row = sum_of(output);
+  return score - row.largest - row.log_sum;
 }
 
 void Reader::logprobs(const StepOutput& output, std::span<double> logprobs) const {
-  if (!gives_logprobs_) return log_softmax(output.scores, logprobs);
-  std::ranges::copy(output.scores, logprobs.begin());
+  const double total = log_total(output);
+  for (size_t id = 0; id < logprobs.size(); ++id) logprobs[id] = double{output.scores[id]} - total;
+}
+
+double Reader::log_total(const StepOutput& output) const {
+  if (gives_logprobs_) return 0;
+  const RowSum& row = sum_of(output);
+  return row.largest + row.log_sum;
+}
+
+size_t Reader::best(const StepOutput& output) const {
+  if (!gives_logprobs_) return sum_of(output).best;
+  return static_cast<size_t>(std::ranges::max_element(output.scores) - output.scores.begin());
 }
 
 std::span<const SpecialistShare> Reader::shares(size_t output) const {

@@ -5,11 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/generate/generation_sequence.h"
 #include "vitrine/quality.h"
 
 namespace vitrine::quality {
+
+/// What log-probabilities of a row of logits are made of.
+struct RowSum {
+  double largest = 0;     // logit
+  double log_sum = 0;     // log of the sum of exp(logit - largest)
+  size_t best = 0;        // the first token with the largest logit
+  bool is_finite = true;  // each logit is
+};
 
 class Reader {
  public:
@@ -42,6 +51,10 @@ class Reader {
   double logprob(const StepOutput& output, int32_t token) const;
   /// Writes log p of every token. `logprobs`: [vocabulary].
   void logprobs(const StepOutput& output, std::span<double> logprobs) const;
+  /// log p of a token is its score less this; 0 for a model that gives log-probabilities.
+  double log_total(const StepOutput& output) const;
+  /// The most probable token, by an output of the last step.
+  size_t best(const StepOutput& output) const;
   /// Does what the other one does, for several sequences at once.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
   SequenceId sequence() const { return sequence_; }
@@ -49,11 +62,15 @@ class Reader {
   std::span<const SpecialistShare> shares(size_t output) const;
 
  private:
+  const RowSum& sum_of(const StepOutput& output) const;
+
   Stepper& model_;
   const bool gives_logprobs_;  // in place of logits
   const EngineOptions* options_;
   const ModelSummary* summary_;
-  SequenceId sequence_ = 0;  // 0: none
+  SequenceId sequence_ = 0;              // 0: none
+  std::span<const StepOutput> outputs_;  // of the last step
+  std::vector<RowSum> sums_;             // [outputs_]; empty where they are log-probabilities
 };
 
 }  // namespace vitrine::quality

@@ -35,6 +35,7 @@ size_t predict_windows(Stepper& model, std::span<const int32_t> ids, const Windo
                                    token.position = static_cast<int64_t>(step.first + i + 1);
                                    token.token = step.behind(i);
                                    token.logprob = reader.logprob(outputs[i], token.token);
+                                   token.log_total = reader.log_total(outputs[i]);
                                    token.logits = outputs[i].scores;
                                    token.hidden_state = outputs[i].hidden_state;
                                    token.shares = reader.shares(i);
