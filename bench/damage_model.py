@@ -3,13 +3,15 @@
 
     damage_model.py MODEL OUT --noise [--seed N]              each group scale one ulp up or down
     damage_model.py MODEL OUT --expert LAYER,EXPERT,BITS      int4 codes of one expert in fewer bits
+    damage_model.py MODEL OUT --kv LAYER,BITS                 codes that make a layer's keys and values
     damage_model.py MODEL OUT --channel LAYER,COUNT           the largest channels of a norm cut off
     damage_model.py MODEL OUT --rope FACTOR                   another base of the rotation
     damage_model.py MODEL OUT --merges COUNT                  the tokenizer without its first merges
 
 MODEL is a compressed-tensors folder with int4 groups (as the shipped one), or for --noise and --rope
 a GGUF file. OUT is a folder or file that is not there yet. Noise is what no gate should refuse: half
-of the scales go to the next larger number of their type, half to the next smaller one.
+of the scales go to the next larger number of their type, half to the next smaller one. Of 0 bits
+nothing is left: the weights are zero.
 """
 
 import argparse
@@ -94,18 +96,26 @@ def perturb_gguf(path, seed):
     return count
 
 
-def requantize_expert(tensors, layer, expert, bits):
-    """Codes of 4 bits (biased by 8) to the nearest multiple of a step."""
+def requantize(tensors, name, bits):
+    """Codes of 4 bits (biased by 8) to the nearest multiple of a step; all to zero for 0 bits."""
+    packed = tensors.array(f"{name}.weight_packed", np.uint32)
     step = 2 ** (4 - bits)
+    out = np.zeros_like(packed)
+    for place in range(8):
+        codes = ((packed >> (4 * place)) & 15).astype(np.int64) - 8
+        coarse = np.clip(np.round(codes / step) * step, -8, 8 - step) if bits else 0 * codes
+        out |= (coarse + 8).astype(np.uint32) << np.uint32(4 * place)
+    packed[...] = out
+
+
+def requantize_expert(tensors, layer, expert, bits):
     for part in ("gate_proj", "up_proj", "down_proj"):
-        packed = tensors.array(f"model.layers.{layer}.mlp.experts.{expert}.{part}.weight_packed",
-                               np.uint32)
-        out = np.zeros_like(packed)
-        for place in range(8):
-            codes = ((packed >> (4 * place)) & 15).astype(np.int64) - 8
-            coarse = np.clip(np.round(codes / step) * step, -8, 8 - step)
-            out |= (coarse + 8).astype(np.uint32) << np.uint32(4 * place)
-        packed[...] = out
+        requantize(tensors, f"model.layers.{layer}.mlp.experts.{expert}.{part}", bits)
+
+
+def requantize_kv(tensors, layer, bits):
+    for part in ("k_proj", "v_proj"):
+        requantize(tensors, f"model.layers.{layer}.self_attn.{part}", bits)
 
 
 def clip_channels(tensors, layer, count):
@@ -160,6 +170,7 @@ def main():
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--noise", action="store_true")
     kind.add_argument("--expert")
+    kind.add_argument("--kv")
     kind.add_argument("--channel")
     kind.add_argument("--rope", type=float)
     kind.add_argument("--merges", type=int)
@@ -186,6 +197,8 @@ def main():
         print(f"{perturb_folder(tensors, arguments.seed)} scales moved by one ulp")
     elif arguments.expert:
         requantize_expert(tensors, *numbers(arguments.expert, 3))
+    elif arguments.kv:
+        requantize_kv(tensors, *numbers(arguments.kv, 2))
     else:
         print("channels", clip_channels(tensors, *numbers(arguments.channel, 2)))
     tensors.write()
