@@ -391,4 +391,5 @@ def main():
         print(seen)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -125,9 +125,17 @@ function showTasks(candidate) {
     }));
 }
 
-function answerSide(title, text, index, cls) {
-  const side = make('div'), pre = make('pre');
-  side.append(make('h4', title, cls));
+// What may be wider or longer than its place: the keyboard reaches it, and it has a name.
+function scrolls(node, name) {
+  node.tabIndex = 0;
+  node.setAttribute('role', 'region');
+  node.setAttribute('aria-label', name);
+  return node;
+}
+
+function answerSide(title, item, text, index, cls) {
+  const side = make('div'), pre = scrolls(make('pre'), title + ' of ' + item);
+  side.append(make('h3', title, cls));
   const at = Math.min(index, text.length);
   pre.append(document.createTextNode(shown(text.slice(0, at))));
   if (at < text.length) pre.append(make('span', shown(text.slice(at)), 'parted'));
@@ -152,7 +160,8 @@ function showFlips(candidate) {
     const a = flip.baseline_answer, b = flip.candidate_answer;
     let same = 0;
     while (same < a.length && same < b.length && a[same] === b[same]) ++same;
-    sides.append(answerSide('Baseline', a, same, 'base'), answerSide('Candidate', b, same, 'cand'));
+    const item = flip.task + '/' + flip.id;
+    sides.append(answerSide('Baseline', item, a, same, 'base'), answerSide('Candidate', item, b, same, 'cand'));
     box.append(sides);
     for (const one of candidate.partings) {
       if (one.task === flip.task && one.id === flip.id) box.append(make('p', 'By the logs: ' + one.text));
@@ -177,7 +186,7 @@ function showTexts(candidate) {
     + number(text.candidate_perplexity) + '; KL mean ' + number(text.kl.mean, 3) + ' (' + range(text.kl_interval, x => number(x, 3)) + '), 99.9th percentile '
     + number(text.kl_999, 3) + ' nats; the same most probable token ' + percent(text.agreement.mean, 2) + '; largest drop '
     + number(text.largest_drop, 3) + ' nats at token ' + text.largest_position + ' of ' + text.largest_item + '.'));
-  const wide = make('div', undefined, 'wide'), node = make('table');
+  const wide = scrolls(make('div', undefined, 'wide'), 'Given texts by position'), node = make('table');
   table(node, [['positions'], ['tokens', 'number'], ['KL, nats', 'number'], ['same most probable', 'number']],
     text.positions.map(bucket => ({cells: [bucket.first + ' to ' + bucket.last, String(bucket.tokens), number(bucket.kl, 3), percent(bucket.agreement)]})));
   wide.append(node);
