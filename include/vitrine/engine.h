@@ -48,7 +48,7 @@ struct EngineOptions {
   /// Null: the engine has threads of its own.
   std::shared_ptr<engine::EngineThreads> shared_threads = nullptr;
   int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit
-  int max_sequences = 1;      ///< sequences that may live at once, forks among them
+  int max_sequences = 1;      ///< that may live at once, but for those that gave up (preempt)
   int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
   /// How many states of sequences are kept at once, for a model that has states (DeltaNet, short

@@ -234,9 +234,11 @@ struct ServerOptions {
   double step_seconds = 0;
   /// Requests that wait at most; more are refused (kOutOfMemory).
   int max_waiting = 1024;
-  /// Requests that are answered at once; 0: EngineOptions::max_sequences.
+  /// Requests that are answered at once, those left out whose readers are behind; 0:
+  /// EngineOptions::max_sequences.
   int max_running = 0;
-  /// Events of a request that nobody has read: it is left out of the steps while it has so many.
+  /// Events of a request that nobody has read: with so many it is left out of the steps until half
+  /// of them are read. Others may have its place and its memory meanwhile.
   int max_unread_events = 4096;
   bool cache_prefixes = true;  ///< computed beginnings stay for later requests
   /// Prefixes of different tenants are shared: who measures time can learn what others asked.
@@ -285,6 +287,7 @@ struct ServerTelemetry {
   uint64_t refused = 0;                 ///< that were not taken in
   int64_t waiting = 0;                  ///< now
   int64_t running = 0;                  ///< now
+  int64_t paused = 0;                   ///< now; whose place others had (max_unread_events)
   ServeHistogram first_token_seconds;   ///< from submit()
   ServeHistogram gap_seconds;           ///< between two tokens of an answer
   ServeHistogram queue_seconds;         ///< ready, without a place

@@ -244,10 +244,10 @@ class VITRINE_API Stepper {
   /// Forgets a prefix; sequences that began with it stay.
   virtual void release_prefix(PrefixId prefix) = 0;
   /// Gives up the keys, values and states of a sequence, which keeps its tokens, for a scheduler
-  /// that needs the blocks for others. The sequence's next step first computes them again, in
-  /// passes of their own that nobody records (StepFit::rerun_tokens), and goes on with the same
-  /// bits; that step fails (kUnsupported) where forced routes made some of them. Throws
-  /// kInvalidArgument for an unknown sequence, and for one of which some layers have fewer
+  /// that needs the blocks and its place (EngineOptions::max_sequences). Its next step takes a
+  /// place (kOutOfMemory: there is none) and computes them again, in passes that nobody records
+  /// (StepFit::rerun_tokens), to the same bits; it fails (kUnsupported) behind forced routes.
+  /// Throws kInvalidArgument for an unknown sequence, and for one of which some layers have fewer
   /// positions than others.
   virtual void preempt(SequenceId sequence) = 0;
   /// Returns the blocks of keys and values that are free, and all that there are.

@@ -125,6 +125,8 @@ using Told = ServerTelemetry;
 void add_requests(Exposition& out) {
   out.gauge("requests_running", "Requests that are being answered.", &Told::running,
             "num_requests_running");
+  out.gauge("requests_paused", "Requests whose readers are behind, and whose place others had.",
+            &Told::paused);
   out.gauge("requests_waiting", "Requests that wait for a place.", &Told::waiting,
             "num_requests_waiting");
   out.by_label("requests_total", "Requests that have ended, by how.", "finished_reason",

@@ -130,6 +130,7 @@ int64_t BlockPool::layer_length(uint64_t sequence, int64_t layer) const {
 }
 
 void BlockPool::hold_layers(uint64_t sequence) {
+  take_place(sequence);
   Sequence& found = find(sequence);
   if (!found.lags) std::ranges::fill(layer_lengths(found), found.length);
   found.lags = true;
@@ -167,7 +168,7 @@ void BlockPool::release(uint64_t sequence) {
   drop_states(found);
   drop_window(found);
   for (const int32_t block : found.blocks) full_.drop(block);
-  slots_.give_back(found.slot);
+  if (found.slot >= 0) slots_.give_back(found.slot);
   sequences_.erase(sequence);
 }
 
@@ -253,15 +254,35 @@ void BlockPool::give_up(uint64_t sequence) {
                     " than others, so they cannot be computed again in one pass; expected all "
                     "layers to have its tokens, or truncate() to those that all have");
   }
+  if (found.slot < 0) return;
+  std::vector<int32_t> apart(found.history.begin(), found.history.end());
   drop_states(found);
   drop_window(found);
   for (const int32_t block : found.blocks) full_.drop(block);
-  set_blocks(found, 0);
-  set_window_blocks(found, 0);
+  found.apart = std::move(apart);
+  slots_.give_back(std::exchange(found.slot, -1));
+  set_tables(found);
   found.first_needed = 0;
   found.last_count = 0;
   found.window_length = has_windows() ? 0 : found.length;
   found.lost_from = found.length > 0 ? 0 : -1;
+}
+
+void BlockPool::take_place(uint64_t sequence) {
+  Sequence& found = find(sequence);
+  if (found.slot >= 0) return;
+  require_slot();
+  found.slot = slots_.take();
+  std::ranges::copy(found.history, slots_.history(found.slot));
+  found.apart = {};
+  set_tables(found);
+}
+
+// Makes tables of no blocks, where the sequence stands now.
+void BlockPool::set_tables(Sequence& sequence) {
+  set_blocks(sequence, 0);
+  set_window_blocks(sequence, 0);
+  set_length(sequence, sequence.length);
 }
 
 void BlockPool::release_prefix(uint64_t prefix) {
@@ -375,12 +396,15 @@ void BlockPool::require_slot() const {
 }
 
 void BlockPool::set_blocks(Sequence& sequence, int64_t count) {
+  if (sequence.slot < 0) return void(sequence.blocks = {});
   sequence.blocks = {slots_.table(sequence.slot), static_cast<size_t>(count)};
 }
 
 void BlockPool::set_length(Sequence& sequence, int64_t length) {
   sequence.length = length;
-  sequence.history = {slots_.history(sequence.slot), static_cast<size_t>(length)};
+  int32_t* const history =
+      sequence.slot < 0 ? sequence.apart.data() : slots_.history(sequence.slot);
+  sequence.history = {history, static_cast<size_t>(length)};
 }
 
 // Its last block is shared, and will be written.

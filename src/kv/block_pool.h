@@ -17,8 +17,8 @@
 
 namespace vitrine::kv {
 
-/// One sequence: its length and its block tables. Tables and history stay at their addresses as
-/// long as it lives.
+/// One sequence: its length and its block tables. Tables and history stay at their addresses until
+/// it is released or gives up its blocks.
 struct SequenceBlocks {
   int64_t length = 0;
   std::span<int32_t> blocks;  // of layers that see all positions
@@ -47,7 +47,7 @@ struct PoolSizes {
   int64_t blocks = 0;
   int64_t block_size = 0;     // positions
   int64_t max_context = 0;    // of one sequence
-  int64_t max_sequences = 0;  // live at once
+  int64_t max_sequences = 0;  // live at once, those left out that gave up their blocks
   int64_t layers = 1;
   int64_t states = 0;  // slots for states; 0: the model has none
   // The most positions that a token sees in layers within a window, its own the last; 0: there are
@@ -207,9 +207,12 @@ class BlockPool {
   void prepare_again(uint64_t sequence, int64_t count);
   /// Notes that the pass has computed the positions before this one.
   void set_computed_length(uint64_t sequence, int64_t length);
-  /// Gives up all blocks and states of a sequence, which keeps its tokens. Throws kInvalidArgument
-  /// where some layers have fewer positions than others.
+  /// Gives up all blocks and states of a sequence, and its place among those that may live, so that
+  /// another one may be made; it keeps its tokens. Throws kInvalidArgument where some layers have
+  /// fewer positions than others.
   void give_up(uint64_t sequence);
+  /// Gives a sequence its place again, before a step of it. Throws kOutOfMemory as create() does.
+  void take_place(uint64_t sequence);
   /// Gives back the blocks below the window, when the last append()'s step is over. `keeps`: keep()
   /// may drop some of the step's positions, so what was seen before the step stays.
   void settle(uint64_t sequence, bool keeps);
@@ -234,11 +237,12 @@ class BlockPool {
 
  private:
   struct Sequence : SequenceBlocks {
-    int32_t slot = -1;
-    int64_t step_begin = 0;  // its length before the last append()
-    bool lags = false;       // some layer has fewer positions: see layer_lengths_
-    HeldState state;         // of its first positions, or of all of them
-    HeldState kept;          // as it was before the last pass; without a slot there is none
+    int32_t slot = -1;           // -1: it has no place
+    std::vector<int32_t> apart;  // its tokens, where it has no place
+    int64_t step_begin = 0;      // its length before the last append()
+    bool lags = false;           // some layer has fewer positions: see layer_lengths_
+    HeldState state;             // of its first positions, or of all of them
+    HeldState kept;              // as it was before the last pass; without a slot there is none
     StateCheckpoints checkpoints;
     int64_t last_count = 0;  // tokens that the last pass took into the state
     int64_t forced_end = 0;
@@ -267,6 +271,7 @@ class BlockPool {
   int32_t take_full();
   void set_blocks(Sequence& sequence, int64_t count);
   void set_length(Sequence& sequence, int64_t length);
+  void set_tables(Sequence& sequence);
   void own_last_block(Sequence& sequence);
   static int32_t take_copy(BlockStore& store, int32_t own, int32_t copied,
                            const std::function<void(int32_t, int32_t)>& copy);

@@ -82,6 +82,7 @@ int64_t BlockPool::first_kept(std::span<const int32_t> blocks, int64_t length) c
 
 void BlockPool::set_window_blocks(Sequence& sequence, int64_t count) {
   if (!has_windows()) return;
+  if (sequence.slot < 0) return void(sequence.window_blocks = {});
   sequence.window_blocks = {slots_.table(sequence.slot) + table_stride_,
                             static_cast<size_t>(count)};
 }

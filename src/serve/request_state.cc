@@ -27,7 +27,9 @@ std::optional<ServeEvent> RequestState::next(std::optional<Clock::time_point> de
   ServeEvent event = std::move(events_.front());
   events_.pop_front();
   is_read_ = event.kind == ServeEvent::Kind::kFinish;
-  const bool catches_up = events_.size() + 1 == most_unread;
+  // Half of them, so that an answer that comes back has something to do.
+  const bool catches_up = is_behind_ && events_.size() <= most_unread / 2;
+  if (catches_up) is_behind_ = false;
   lock.unlock();
   if (catches_up && wake) wake();
   return event;
@@ -48,6 +50,7 @@ void RequestState::push(ServeEvent event) {
     if (is_ended_) return;
     is_ended_ = event.kind == ServeEvent::Kind::kFinish;
     events_.push_back(std::move(event));
+    is_behind_ = is_behind_ || events_.size() >= most_unread;
   }
   changed_.notify_all();
   if (request.on_event) request.on_event();
@@ -55,7 +58,7 @@ void RequestState::push(ServeEvent event) {
 
 bool RequestState::is_reader_behind() const {
   const std::lock_guard lock(mutex_);
-  return events_.size() >= most_unread;
+  return is_behind_;
 }
 
 bool RequestState::take(const TokenEvent& event) {

@@ -38,8 +38,15 @@ void RunningAnswer::begin() {
 void RunningAnswer::preempt() {
   generation_->preempt();
   is_preempted_ = true;
+  gave_place_ = is_paused();
   ++job_->preemptions;
   hold(nullptr);
+}
+
+void RunningAnswer::ask_again(double now) {
+  if (asks_again_ || is_paused()) return;
+  asks_again_ = true;
+  job_->ready = now;
 }
 
 void RunningAnswer::add_cut(int64_t position) {

@@ -39,8 +39,17 @@ class RunningAnswer {
   bool is_paused() const { return job_->is_paused && job_->is_paused(); }
   /// Its keys and values were given up.
   bool is_preempted() const { return is_preempted_; }
+  /// Gives them up, and its place, too, where its reader is behind.
   void preempt();
-  void resume() { is_preempted_ = false; }
+  void resume() { is_preempted_ = gave_place_ = asks_again_ = false; }
+  /// It is one of ServerOptions::max_running.
+  bool is_placed() const { return !gave_place_; }
+  /// It is placed, and memory alone is wanting.
+  bool waits_for_room() const { return is_preempted_ && !gave_place_; }
+  /// It gave its place, and its reader has caught up.
+  bool asks_again() const { return asks_again_; }
+  /// Looks whether the reader has caught up; if so, it waits for a place from `now` on.
+  void ask_again(double now);
 
   /// Its prompt is to be computed up to just there in some step, since others need it so far.
   void add_cut(int64_t position);
@@ -59,7 +68,7 @@ class RunningAnswer {
   std::unique_ptr<Job> job_;
   SequenceId sequence_ = 0;
   std::optional<Generation> generation_;
-  bool is_preempted_ = false;
+  bool is_preempted_ = false, gave_place_ = false, asks_again_ = false;
   std::vector<int64_t> cuts_;  // ascending
   PrefixTree::Node* node_ = nullptr;
 };

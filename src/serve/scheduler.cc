@@ -10,11 +10,6 @@
 
 namespace vitrine::serve {
 
-namespace {
-
-constexpr int64_t kAnswerReserve = 64;  // positions that an answer is given before it begins
-}  // namespace
-
 Scheduler::Scheduler(Stepper& stepper, const ServerOptions& options, Clock clock)
     : stepper_(stepper),
       options_(resolve_server_options(options, stepper.options())),
@@ -58,7 +53,8 @@ void Scheduler::add(std::unique_ptr<Job> job) { waiting_.add(std::move(job)); }
 ServerTelemetry Scheduler::telemetry() const {
   ServerTelemetry now = telemetry_;
   now.waiting = static_cast<int64_t>(waiting_.size());
-  now.running = std::ssize(running_);
+  now.running = num_placed();
+  now.paused = std::ssize(running_) - now.running;
   now.kept_prefixes = tree_.num_prefixes();
   now.record_bytes = static_cast<int64_t>(tree_.word_bytes());
   std::tie(now.free_blocks, now.num_blocks) = stepper_.kv_blocks();
@@ -91,108 +87,6 @@ void Scheduler::drop_cancelled() {
     end(*answer, std::nullopt);
   }
   remove_ended();
-}
-
-// Whether the pool has blocks for so many positions, of which the first are shared, and one more
-// for everybody who runs.
-bool Scheduler::has_room(int64_t length, int64_t shared) {
-  const auto running =
-      std::ranges::count_if(running_, [](const auto& answer) { return !answer->is_preempted(); });
-  const int64_t needed = (length + block_size_ - 1) / block_size_ - shared / block_size_ + running;
-  const int64_t free = stepper_.kv_blocks().first;
-  if (free < needed && free + tree_.num_evictable_blocks() < needed) return false;
-  while (stepper_.kv_blocks().first < needed) {
-    if (!evict()) return false;
-  }
-  return true;
-}
-
-// Who waits for its reader waits without blocks, where others need them.
-void Scheduler::resume_preempted() {
-  bool is_alone =
-      std::ranges::all_of(running_, [](const auto& answer) { return answer->is_preempted(); });
-  for (size_t i = 0; i < running_.size(); ++i) {
-    RunningAnswer& answer = *running_[i];
-    if (!answer.is_preempted() || answer.is_paused()) continue;
-    bool fits = has_room(answer.length() + 1, 0);
-    while (!fits && preempt_one(&answer, /*paused_alone=*/true)) {
-      fits = has_room(answer.length() + 1, 0);
-    }
-    if (!fits && !is_alone) return;
-    answer.resume();
-    is_alone = false;
-  }
-}
-
-void Scheduler::admit() {
-  const bool somebody_waits = std::ranges::any_of(
-      running_, [](const auto& answer) { return answer->is_preempted() && !answer->is_paused(); });
-  if (somebody_waits) return;
-  while (std::ssize(running_) < options_.max_running && !waiting_.empty()) {
-    const size_t next = waiting_.choose(clock_(), costs_.of_prompt_token(),
-                                        [this](Job& job) { return uncached_tokens(job); });
-    if (next == waiting_.size()) return;
-    if (!admit(waiting_.take(next))) return;
-  }
-}
-
-// False where there is no room: the job waits again.
-bool Scheduler::admit(std::unique_ptr<Job> job) {
-  const std::function<void(JobEnd)> on_end = job->on_end;  // the job may be gone when it fails
-  try {
-    if (job->audit != nullptr && stepper_.audit_sink() != &tap_) stepper_.set_audit_sink(&tap_);
-    PrefixTree::Match match = find(*job);
-    std::vector<int32_t> words;
-    if (match.node != nullptr && keeps_words_) words = tree_.words(match);
-    // An account holds its whole prompt: what the recorder said of it, or what it says now.
-    if (job->audit != nullptr && words.empty()) match = {};
-    if (match.node != nullptr) PrefixTree::hold(match.node);
-    const int64_t prompt = std::ssize(job->prompt);
-    const int64_t length =
-        std::min<int64_t>(prompt + std::min<int64_t>(job->options.max_new_tokens, kAnswerReserve),
-                          stepper_.options().max_context);
-    if (!has_room(length, match.length) && !running_.empty()) {
-      PrefixTree::drop(match.node);
-      waiting_.add(std::move(job));
-      return false;
-    }
-    Job& begun = *job;
-    const bool tells_break = options_.cache_prefixes && !options_.share_between_tenants;
-    if (tells_break && begun.use_cache && !begun.has_begun) {
-      begun.prefix_break = tree_.find_break({begun.adapter, begun.cache_scope}, begun.prompt);
-    }
-    std::unique_ptr<RunningAnswer> answer;
-    try {
-      answer = std::make_unique<RunningAnswer>(stepper_, sinks_, std::move(job), match);
-    } catch (...) {
-      PrefixTree::drop(match.node);
-      throw;
-    }
-    if (match.node != nullptr) {  // held as used from here on
-      tree_.use(match.node, clock_());
-      PrefixTree::drop(match.node);
-    }
-    answer->hold(match.node);
-    if (keeps_words_ && begun.use_cache) {
-      tap_.follow(answer->sequence(), std::move(words));
-      if (begun.audit != nullptr && match.length > 0) {
-        tap_.copy(*begun.audit, answer->sequence(), match.prefix,
-                  std::span(begun.prompt).first(static_cast<size_t>(match.length)),
-                  tap_.words(answer->sequence()));
-      }
-    }
-    if (!std::exchange(begun.has_begun, true)) {
-      if (begun.on_begin) begun.on_begin(match.length);
-      telemetry_.prompt_tokens += static_cast<uint64_t>(prompt);
-      telemetry_.cached_tokens += static_cast<uint64_t>(match.length);
-    }
-    answer->begin();
-    running_.push_back(std::move(answer));
-    if (running_.back()->finished()) end(*running_.back(), std::nullopt);
-  } catch (...) {
-    on_end(JobEnd::failed(host_error()));
-  }
-  return true;
 }
 
 void Scheduler::run() {

@@ -65,7 +65,11 @@ class Scheduler {
 
   static void end_waiting(std::unique_ptr<Job> job);
   void drop_cancelled();
+  int64_t num_placed() const;
   void resume_preempted();
+  bool resume(RunningAnswer& answer);
+  RunningAnswer* first_asking(double now) const;
+  bool goes_before(const RunningAnswer& answer, size_t chosen, double now) const;
   void admit();
   bool admit(std::unique_ptr<Job> job);
   bool may_reuse(const Job& job) const;

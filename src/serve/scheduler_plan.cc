@@ -113,13 +113,15 @@ const RunningAnswer* Scheduler::first_planned() const {
   return first == running_.end() ? nullptr : first->get();
 }
 
-// Somebody gives up its blocks: who waits for its reader, else who was admitted last. So the one
-// that was admitted first always goes on. False where there is nobody but `except`.
+// Somebody gives up its blocks: who waits for its reader, and gives up its place, too; else who was
+// admitted last. So the one that was admitted first always goes on. False where there is nobody but
+// `except`.
 bool Scheduler::preempt_one(const RunningAnswer* except, bool paused_alone) {
   auto victim = running_.rend();
   for (auto each = running_.rbegin(); each != running_.rend(); ++each) {
     if ((*each)->is_preempted() || (*each)->finished() || each->get() == except) continue;
-    if ((*each)->is_paused()) {
+    // Who has said nothing has nobody who could be behind.
+    if (!(*each)->generation().result().tokens.empty() && (*each)->is_paused()) {
       victim = each;
       break;
     }
@@ -132,6 +134,7 @@ bool Scheduler::preempt_one(const RunningAnswer* except, bool paused_alone) {
   const bool is_silent = answer.generation().result().tokens.empty();
   if (!answer.is_in_prompt() || !is_silent || answer.job().audit != nullptr) {
     answer.preempt();
+    telemetry_.paused_readers += answer.is_placed() ? 0 : 1;
     return true;
   }
   // Nothing was said or recorded yet: it waits again in its place.

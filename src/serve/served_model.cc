@@ -37,6 +37,7 @@ void add_counts(ServerTelemetry& all, const ServerTelemetry& one) {
   all.refused += one.refused;
   all.waiting += one.waiting;
   all.running += one.running;
+  all.paused += one.paused;
   all.first_token_seconds += one.first_token_seconds;
   all.gap_seconds += one.gap_seconds;
   all.queue_seconds += one.queue_seconds;

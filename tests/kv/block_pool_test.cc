@@ -223,6 +223,36 @@ TEST_F(BlockPoolTest, OnlySoManySequencesLive) {
   EXPECT_EQ(references(fork), (std::vector<int32_t>{2}));
 }
 
+TEST_F(BlockPoolTest, WhoGaveUpItsBlocksCountsFromItsNextStepOn) {
+  std::vector<uint64_t> live;
+  for (int64_t i = 0; i < kSequences; ++i) live.push_back(pool_.create());
+  append(live[0], 20);
+  const std::vector<int32_t> tokens = copy_of(pool_.get(live[0]).history);
+  pool_.give_up(live[0]);
+  pool_.give_up(live[0]);
+  EXPECT_EQ(pool_.num_sequences(), kSequences - 1);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+  const uint64_t other = pool_.create();
+  append(other, 20);
+  EXPECT_EQ(copy_of(pool_.get(live[0]).history), tokens);
+  EXPECT_EQ(error_kind([&] { pool_.take_place(live[0]); }), ErrorKind::kOutOfMemory);
+  pool_.truncate(live[0], 18);
+  pool_.release(live[1]);
+  pool_.take_place(live[0]);
+  pool_.take_place(live[0]);
+  EXPECT_EQ(error_kind([&] { pool_.create(); }), ErrorKind::kOutOfMemory);
+  EXPECT_EQ(pool_.computed_length(live[0]), 0);
+  pool_.prepare_again(live[0], 18);
+  pool_.set_computed_length(live[0], 18);
+  append(live[0], 4);
+  EXPECT_TRUE(
+      std::ranges::equal(pool_.get(live[0]).history.first(18), std::span(tokens).first(18)));
+  EXPECT_EQ(references(live[0]), (std::vector<int32_t>{1, 1}));
+  pool_.give_up(live[0]);
+  pool_.release(live[0]);
+  EXPECT_EQ(pool_.num_sequences(), kSequences - 1);
+}
+
 TEST_F(BlockPoolTest, APrefixOutlivesItsSequence) {
   const uint64_t one = pool_.create(3);
   append(one, 40);

@@ -101,6 +101,36 @@ TEST_P(SchedulerBits, InAPoolThatIsTooSmall) {
   EXPECT_EQ(engine->kv_blocks(), free);
 }
 
+// Nobody reads what the first twelve say for a while; others have the four places meanwhile.
+TEST_P(SchedulerBits, WhoseReaderIsBehindGivesItsPlace) {
+  constexpr double kReadsFrom = 50;
+  const auto alone = load(4);
+  std::vector<AskedJob> asked = conversations(alone->summary().vocab_size, 24);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const bool is_slow = i < 12;
+    asked[i].max_new_tokens = is_slow ? 12 : 6;
+    asked[i].arrival = is_slow ? 0 : 1;
+    asked[i].reads_from = is_slow ? kReadsFrom : 0;
+  }
+  const std::vector<GenerateResult> expected = answer_alone(*alone, asked);
+  const auto engine = load(4);
+  TimedStepper stepper(*engine);
+  const auto free = engine->kv_blocks();
+  {
+    serve::Scheduler scheduler(stepper, {}, [&] { return stepper.now; });
+    const std::vector<AnsweredJob> answers = serve_all(stepper, asked, scheduler);
+    expect_same_answers(expected, answers);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const bool is_slow = i < 12;
+      EXPECT_EQ(answers[i].end > kReadsFrom, is_slow) << i;
+      EXPECT_EQ(answers[i].preemptions > 0, is_slow) << i;
+    }
+    EXPECT_LE(stepper.most_at_once, 4u);
+    EXPECT_EQ(scheduler.telemetry().paused, 0);
+  }
+  EXPECT_EQ(engine->kv_blocks(), free);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SchedulerBits,
                          ::testing::Values("qwen3_moe", "qwen3_next", "gpt_oss", "gemma4_text",
                                            "lfm2_moe", "deepseek_v3"),

@@ -43,6 +43,7 @@ void Recomputer::replay(SequenceId sequence) {
 // are written again with the same bits.
 void Recomputer::catch_up(SequenceId sequence) {
   kv::BlockPool& pool = model_.pool;
+  pool.take_place(sequence);
   const kv::SequenceBlocks& blocks = pool.get(sequence);
   int64_t begin = pool.computed_length(sequence);
   if (begin == blocks.length) return;

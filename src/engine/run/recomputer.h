@@ -15,8 +15,9 @@ class Recomputer {
   /// Both must stay. Its own passes are written into the step's batch, before that one is made.
   Recomputer(LoadedModel& model, RunningStep& step);
 
-  /// Computes again what a sequence's next step stands on and its layers have lost. The passes are
-  /// recorded by nobody and have no rows. Throws kUnsupported behind routes that were forced.
+  /// Gives a sequence its place where it has none, and computes again what its next step stands on
+  /// and its layers have lost. The passes are recorded by nobody and have no rows. Throws
+  /// kUnsupported behind routes that were forced, kOutOfMemory where there is no place.
   void catch_up(SequenceId sequence);
   /// Forgets what the last pass's drafts brought, before a pass that writes over it.
   void begin_pass();
