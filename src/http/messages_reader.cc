@@ -199,6 +199,8 @@ void read_tool_choice(const Json& body, Json& chat) {
     }
     chat["parallel_tool_calls"] = !alone->get<bool>();
   }
+  const Json* name = find_field(*choice, "name");
+  if (name != nullptr && !name->is_string()) refuse_value("tool_choice.name", *name, "a text");
   const bool must_call = type == "any" || type == "tool";
   if (must_call && !chat.contains("tools"))
     refuse_value("tool_choice", *choice, "'tools' beside it");

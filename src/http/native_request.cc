@@ -48,7 +48,11 @@ std::vector<int32_t> read_prompt(const Tokenizer& tokenizer, const json& prompt,
       }
     }
   } else if (prompt.is_object() && prompt.contains("prompt_string")) {
-    if (prompt.contains("multimodal_data") && !prompt["multimodal_data"].empty()) {
+    const json media = prompt.value("multimodal_data", json());
+    if (!media.is_null() && !media.is_array()) {
+      refuse_field("multimodal_data", media, "an empty list, since the model reads text alone");
+    }
+    if (!media.empty()) {
       throw Error(ErrorKind::kUnsupported,
                   "'multimodal_data' is there; expected text alone, since the model reads nothing "
                   "else");

@@ -272,6 +272,7 @@ class Refused(unittest.TestCase):
         }.items():
             self.check(body(**{field: value}), field)
         self.check(body(stop_sequences=[""]), "'stop_sequences'")
+        self.check(body(tool_choice={"type": "auto", "name": {}}), "tool_choice.name")
         self.check(body(messages=[{"role": "robot", "content": "hi"}]), "messages[0].role", "robot")
         self.check(body(messages=[{"role": "user"}]), "messages[0].content")
         self.check(body(messages=["hi"]), "messages[0]")

@@ -205,6 +205,8 @@ class Completion(Case):
                 ("prompt", [1.5], 400), ("prompt", [[]], 400), ("prompt", {}, 400),
                 ("prompt", [[[1]]], 400), ("prompt", {"prompt_string": {"a": 1}}, 400),
                 ("prompt", {"prompt_string": "a", "multimodal_data": ["aaaa"]}, 501),
+                ("prompt", {"prompt_string": "a", "multimodal_data": {}}, 400),
+                ("prompt", [{"prompt_string": "a", "multimodal_data": False}], 400),
                 ("prompt", "a b c d " * 400, 400, "exceeds the available context size"),
                 ("n_predict", "many", 400, "'n_predict'"), ("n_predict", 1e300, 400),
                 ("n_probs", 10**6, 400, "'n_probs'"), ("stop", [1], 400, "'stop'"),
