@@ -41,30 +41,44 @@ struct Totals {
 /// Name of the module that a tensor belongs to: what stands before the last dot.
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-/// Which weights share a scale.
-std::string float_blocks(const vitrine::QuantizedModule& module) {
-  if (module.group_size == 0) return module.block_rows == 0 ? "one scale" : "a scale a row";
-  return fmt::format("blocks of {} x {}", module.block_rows, module.group_size);
-}
+/// Modules of one form: how many, their bytes in the file, and in memory.
+struct ModuleForm {
+  int64_t count = 0;
+  uint64_t file_bytes = 0, memory_bytes = 0;
+  bool is_kept = true;  ///< it runs as the file has it
+};
 
-/// "int4, groups of 32" or "Q4_0" -> how many modules.
-std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& checkpoint) {
-  std::map<std::string, int64_t> modules;
+/// "int4, groups of 32", "awq: int4, groups of 128, with zero points" or "Q4_0" -> what there is.
+std::map<std::string, ModuleForm> quantized_modules(const vitrine::Checkpoint& checkpoint) {
+  std::map<std::string, ModuleForm> modules;
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.block_format != nullptr) {
-      ++modules[std::string(tensor.block_format->name)];
+      ModuleForm& form = modules[std::string(tensor.block_format->name)];
+      ++form.count;
     }
     const std::string name = module_of(tensor.name);
     if (checkpoint.find_quantized(name) != &tensor) continue;
-    const auto module = checkpoint.quantized_module(name);
-    if (module && module->number_format == vitrine::NumberFormat::kE4M3) {
-      ++modules[fmt::format("fp8, {}", float_blocks(*module))];
-    } else if (module) {
-      ++modules[fmt::format("int{}, groups of {}{}", module->bits, module->group_size,
-                            module->symmetric ? "" : ", with zero points")];
-    }
+    if (!checkpoint.quantized_module(name)) continue;
+    const auto tensors = checkpoint.find_quantized_tensors(name);
+    const bool is_plain = tensors->is_in_place;
+    ModuleForm& form =
+        modules[(is_plain ? "" : std::string(tensors->format) + ": ") + tensors->runs_as()];
+    ++form.count;
+    form.file_bytes += tensors->file_bytes();
+    form.memory_bytes += tensors->memory_bytes();
+    form.is_kept = is_plain;
   }
   return modules;
+}
+
+/// "12 modules in awq: int4, groups of 128, with zero points; 1.2 MB in the file, 1.3 MB in
+/// memory".
+std::string form_text(const std::string& form, const ModuleForm& modules) {
+  return fmt::format("{:>5} modules in {}{}", modules.count, form,
+                     modules.is_kept ? std::string()
+                                     : fmt::format("; {} in the file, {} in memory",
+                                                   format_bytes(modules.file_bytes),
+                                                   format_bytes(modules.memory_bytes)));
 }
 
 /// "263 of the tensors, 1.2 MB".
@@ -160,9 +174,8 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   if (made.tensors.unused.tensors > 0) line("unused", unused_text(made.tensors));
   const auto modules = quantized_modules(checkpoint);
   if (modules.empty()) line("quantization", "none");
-  for (const auto& [scheme, count] : modules) {
-    line("quantization", fmt::format("{:>5} modules in {}", count, scheme));
-  }
+  for (const auto& [form, found] : modules) line("quantization", form_text(form, found));
+  for (const std::string& note : checkpoint.quantization_notes()) line("note", note);
   line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
                              runs_cpu_kernels(model) ? with_unused_features(model.isa) : model.isa,
                              model.threads, model.threads == 1 ? "" : "s"));
@@ -218,9 +231,13 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["eos_token_ids"] = model.eos_token_ids;
   json["num_parameters"] = model.num_parameters;
   json["quantization"] = nlohmann::ordered_json::array();
-  for (const auto& [scheme, count] : quantized_modules(checkpoint)) {
-    json["quantization"].push_back({{"scheme", scheme}, {"modules", count}});
+  for (const auto& [form, found] : quantized_modules(checkpoint)) {
+    json["quantization"].push_back({{"scheme", form}, {"modules", found.count}});
+    if (found.is_kept) continue;
+    json["quantization"].back()["file_bytes"] = found.file_bytes;
+    json["quantization"].back()["memory_bytes"] = found.memory_bytes;
   }
+  json["quantization_notes"] = checkpoint.quantization_notes();
   const auto counts = [](const vitrine::TensorCount& count) {
     return nlohmann::ordered_json{{"tensors", count.tensors}, {"bytes", count.bytes}};
   };

@@ -78,37 +78,75 @@ struct TensorInfo {
   }
 };
 
+namespace checkpoint {
+class ModuleLayout;
+}
+
 /// What `quantization_config` says of one module.
 struct QuantizedModule {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored number
   int bits = 0;                                         ///< of a stored number
-  int group_size = 0;     ///< columns that share a scale; 0: all of a row
-  int block_rows = 1;     ///< rows that share a scale (kE4M3); 0: all
-  bool symmetric = true;  ///< false: the module has a tensor of zero points
+  int group_size = 0;                          ///< columns that share a scale; 0: all of a row
+  int block_rows = 1;                          ///< rows that share a scale (kE4M3); 0: all
+  bool symmetric = true;                       ///< false: the module has a tensor of zero points
+  std::string_view format = "pack-quantized";  ///< the format's name for people
+  const checkpoint::ModuleLayout* layout = nullptr;  ///< how its tensors hold the numbers
 };
 
 /// The tensors of a quantized module, checked against each other and `quantization_config`. Their
 /// pointers are valid as long as a copy of the checkpoint.
 ///
-/// Integers: `numbers` is I32 [rows, ceil(cols * bits / 32)] as compressed-tensors packs it: each
-/// value plus 2^(bits-1), the first in the lowest bits of a row's first word. `scales` is
-/// [rows, groups()]; `zero_points` null, I8 [rows, groups()], or I32 packed along the rows,
-/// [ceil(rows * bits / 32), groups()]. kE4M3: `numbers` is F8_E4M3 [rows, cols], `scales` has one
-/// for each block.
-struct QuantizedTensors {
-  NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored number
-  int bits = 8;                                         ///< of a stored number
-  int group_size = 32;                                  ///< as QuantizedMatrix has it: 128 of kE4M3
-  int64_t rows = 0;                                     ///< of the matrix
-  int64_t cols = 0;                                     ///< of the matrix
-  int block_rows = 1;  ///< kE4M3: rows and columns that share a stored scale; 0: all
-  int block_cols = 0;  ///< see block_rows
+/// Rows read as one of three things, whatever the file's format: integers of 4 or 8 bits with a
+/// scale and maybe a zero point for each group (QuantizedRows), 8-bit floats with scales
+/// (kE4M3), or, where no kernel takes them, floats (`floats`).
+///
+/// `is_in_place`: the rows stand in the file so. Integers: `numbers` is I32 [rows, ceil(cols * bits
+/// / 32)] as compressed-tensors packs it: each value plus 2^(bits-1), the first in the lowest bits
+/// of a row's first word. `scales` is [rows, groups()]; `zero_points` null, I8 [rows, groups()], or
+/// I32 packed along the rows. kE4M3: `numbers` is F8_E4M3 [rows, cols], `scales` has one for each
+/// block.
+struct VITRINE_API QuantizedTensors {
+  NumberFormat number_format = NumberFormat::kInteger;  ///< of a number as rows are read
+  int bits = 8;                                         ///< of a number as rows are read
+  int group_size = 32;  ///< columns that share a scale as rows are read: 128 of kE4M3
+  int64_t rows = 0;     ///< of the matrix
+  int64_t cols = 0;     ///< of the matrix
+  int block_rows = 1;   ///< kE4M3: rows and columns that share a stored scale; 0: all
+  int block_cols = 0;   ///< see block_rows
   const TensorInfo* numbers = nullptr;      ///< the stored numbers
   const TensorInfo* scales = nullptr;       ///< of the groups or blocks
   const TensorInfo* zero_points = nullptr;  ///< of the groups; null: all zero
+  std::vector<const TensorInfo*> others;    ///< what else of the module's is read
 
-  /// Returns the groups of a row.
+  std::string_view format;          ///< the file's format: "awq", "gptq_v2", "nvfp4-pack-quantized"
+  int stored_bits = 8;              ///< of a number in the file
+  int64_t stored_group = 0;         ///< columns that share a scale in the file
+  DType scale_dtype = DType::kF32;  ///< of the scales as rows are read
+  bool is_in_place = false;         ///< rows stand in the file as they are read
+  std::optional<DType> floats = {};   ///< F32 or BF16: rows are floats, which holds them exactly
+  std::string_view widened_for = {};  ///< why they are floats; empty where they are not
+  /// The group of each column, where columns of a group do not lie side by side (act-order).
+  std::shared_ptr<const std::vector<int32_t>> column_groups = nullptr;
+  const checkpoint::ModuleLayout* layout = nullptr;  ///< what reads them
+
+  /// Returns the groups of a row as rows are read.
   int64_t groups() const { return cols / group_size + (cols % group_size != 0 ? 1 : 0); }
+  /// Returns the groups of a row in the file.
+  int64_t stored_groups() const { return (cols + stored_group - 1) / stored_group; }
+  /// Returns "int4, groups of 128, with zero points", "bf16 (its groups of 48 …)": what it runs as.
+  std::string runs_as() const;
+  /// Returns the bytes of its tensors in the file.
+  uint64_t file_bytes() const;
+  /// Returns the bytes that its numbers, scales and zero points take in memory, tiles filled up.
+  uint64_t memory_bytes() const;
+};
+
+/// Rows of a module of integers: weight[r][c] = (u - 2^(bits-1) - zero_points[r][g]) *
+/// scales[r][g], u being the number and g = c / group_size.
+struct QuantizedRows {
+  std::vector<int32_t> words;       ///< [rows, ceil(cols * bits / 32)], low bits first
+  std::vector<float> scales;        ///< [rows, groups], exact in QuantizedTensors::scale_dtype
+  std::vector<int8_t> zero_points;  ///< [rows, groups]; empty: all zero
 };
 
 /// A Hugging Face model folder or a GGUF file, open for reading.
@@ -215,15 +253,26 @@ class VITRINE_API Checkpoint {
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
   std::optional<QuantizedModule> quantized_module(std::string_view base_name) const;
-  /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, or a
-  /// `{base}.weight` of dtype F8_E4M3; null where there is neither.
+  /// What `quantization_config` asks for beside weights (activations in few bits, scales of keys
+  /// and values), and what is done about it; one line each.
+  std::vector<std::string> quantization_notes() const;
+  /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, `.qweight`,
+  /// `.q_weight`, `.compressed`, or `.weight` of dtype F8_E4M3, I8 or U8; null where there is none.
   const TensorInfo* find_quantized(std::string_view base_name) const;
-  /// The tensors of a quantized module: that of find_quantized with what stands beside it, which is
-  /// `.weight_scale` and `.weight_shape`, or the scales of 8-bit floats (`.weight_scale`, or
-  /// `.weight_scale_inv` of the layout "fp8"); nothing where find_quantized finds none. Reads
-  /// nothing but the shape. Throws kBadFile where they disagree with each other or with
-  /// `quantization_config`, kUnsupported for what they cannot have beside them.
+  /// The tensors of a quantized module: that of find_quantized with what stands beside it; nothing
+  /// where find_quantized finds none. Reads nothing but shapes, and the groups of columns. Throws
+  /// kBadFile where they disagree with each other or with `quantization_config`, kUnsupported for
+  /// what they cannot have beside them.
   std::optional<QuantizedTensors> find_quantized_tensors(std::string_view base_name) const;
+  /// Reads the rows from `row_begin` to `row_end` - 1 of a module of integers. Throws kIo, kBadFile
+  /// for a zero point that is out of range or a scale that is not finite, kInvalidArgument for rows
+  /// that it hasn't, or that are no integers.
+  QuantizedRows read_quantized_rows(const QuantizedTensors& tensors, int64_t row_begin,
+                                    int64_t row_end) const;
+  /// Reads those rows of any quantized module as float32, row-major: what the file means, each
+  /// product rounded once. Throws as read_quantized_rows.
+  std::vector<float> read_quantized_floats(const QuantizedTensors& tensors, int64_t row_begin,
+                                           int64_t row_end) const;
   /// Reads the scales of the rows from `row_begin` to `row_end` - 1, one for each group: [rows,
   /// groups()]. Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it
   /// hasn't.
@@ -241,6 +290,7 @@ class VITRINE_API Checkpoint {
 
  private:
   explicit Checkpoint(std::shared_ptr<const Impl> impl);
+  std::optional<QuantizedTensors> find_lone_quantized(std::string_view base_name) const;
   std::shared_ptr<const Impl> impl_;
 };
 

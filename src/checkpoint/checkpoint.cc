@@ -11,8 +11,10 @@
 #include "fused_experts.h"
 #include "gguf_model.h"
 #include "gguf_read.h"
+#include "mxfp4_modules.h"
 #include "rank_tokenizer.h"
 #include "safetensors_header.h"
+#include "side_config.h"
 #include "strided_read.h"
 #include "text.h"
 #include "wrapper.h"
@@ -157,7 +159,9 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   const nlohmann::json config = parse_json_object(impl->config_json, impl->config_path);
   const checkpoint::Fields fields(config, impl->config_path);
   if (const auto quantization = checkpoint::quantization_fields(fields)) {
-    impl->quantization.emplace(*quantization);
+    impl->quantization = checkpoint::read_quantization(*quantization);
+  } else {
+    impl->quantization = checkpoint::read_side_config(folder);
   }
   const std::string generation_path = folder + "/generation_config.json";
   if (checkpoint::file_exists(generation_path)) {
@@ -174,6 +178,10 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   open_weights(folder, *impl);
   checkpoint::rename_text_tensors(impl->tensors, impl->weight_paths);
   impl->tensors = checkpoint::split_fused_experts(std::move(impl->tensors), impl->weight_paths);
+  if (impl->quantization) {
+    impl->tensors = checkpoint::place_mxfp4_modules(std::move(impl->tensors), *impl->quantization,
+                                                    impl->weight_paths);
+  }
   std::ranges::sort(impl->tensors, {}, &TensorInfo::name);
   const auto repeated = std::ranges::adjacent_find(impl->tensors, {}, &TensorInfo::name);
   if (repeated != impl->tensors.end()) {  // only a fused tensor can bring a name a second time

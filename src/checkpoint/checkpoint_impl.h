@@ -29,9 +29,9 @@ struct Checkpoint::Impl {
   std::vector<std::string> weight_paths;     ///< in order of name
   std::vector<checkpoint::InputFile> files;  ///< those of weight_paths
   std::vector<TensorInfo> tensors;           ///< in order of name
-  std::optional<checkpoint::QuantizationConfig> quantization;
-  std::optional<checkpoint::GgufMetadata> gguf_metadata;            ///< of a GGUF file
-  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;  ///< of a GGUF file
+  std::unique_ptr<const checkpoint::QuantizationConfig> quantization;  ///< null: none
+  std::optional<checkpoint::GgufMetadata> gguf_metadata;               ///< of a GGUF file
+  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;     ///< of a GGUF file
 };
 
 namespace checkpoint {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: `quantization_config` of config.json, as compressed-tensors writes it, and
-// as the layout "fp8" of published 8-bit checkpoints has it.
+// Private to the room: what a folder says of its quantized modules, `quantization_config` of
+// config.json. Each `quant_method` is one file, which registers how it is read; the layouts that it
+// names are others (module_layout.h).
 #pragma once
 
 #include <memory>
@@ -10,51 +11,53 @@
 #include <vector>
 
 #include "fields.h"
+#include "module_layout.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine::checkpoint {
 
-/// A module name to compare with: equal, or a regular expression ("re:…") that must match from the
-/// name's start, as Python's `re.match`, or all of it (`whole`), as `re.fullmatch`. Immutable,
-/// thread-safe.
-class NamePattern {
- public:
-  /// Throws kBadFile naming `place` for an expression that can't be compiled.
-  NamePattern(const std::string& text, const std::string& place, bool whole = false);
-  /// Throws kUnsupported where the expression takes too many steps.
-  bool matches(std::string_view name) const;
-  bool is_expression() const { return code_ != nullptr; }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-  std::string place_;
-  std::shared_ptr<const void> code_;  ///< pcre2_code
-};
-
-/// The groups of a `pack-quantized` or `float-quantized` folder, or the one way of an "fp8" folder.
+/// What applies to which module. Immutable, thread-safe.
 class QuantizationConfig {
  public:
-  /// Throws kBadFile for a broken one, kUnsupported for a valid one that Vitrine can't read.
-  explicit QuantizationConfig(const Fields& fields);
+  virtual ~QuantizationConfig() = default;
+  /// Returns what applies to a linear module of that name; nothing where it is left out. Throws
+  /// kUnsupported for an expression that takes too many steps.
+  virtual std::optional<QuantizedModule> find(std::string_view module_name) const = 0;
+  /// Returns what the config asks for beside weights and what is done about it, one line each.
+  const std::vector<std::string>& notes() const { return notes_; }
 
-  /// Returns what applies to a linear module of that name. As compressed-tensors decides: ignored
-  /// modules first, then exact names, then expressions, then the class "Linear".
-  std::optional<QuantizedModule> find(std::string_view module_name) const;
-  /// Returns how the name of a tensor of 8-bit floats' scales may end; the first is the usual one.
-  const std::vector<std::string>& float_scale_suffixes() const { return float_scale_suffixes_; }
+ protected:
+  void add_note(const std::string& note) { notes_.push_back(note); }
 
  private:
-  struct Target {
-    NamePattern pattern;
-    QuantizedModule scheme;
-  };
-  void read_fp8(const Fields& fields);
-  void read_group(const Fields& group, const std::string& format);
-
-  std::vector<NamePattern> ignore_;
-  std::vector<Target> targets_;
-  std::vector<std::string> float_scale_suffixes_ = {".weight_scale"};
+  std::vector<std::string> notes_;
 };
+
+/// Reads the object. Throws kBadFile for a broken one, kUnsupported for a valid one that Vitrine
+/// can't read.
+using ReadQuantization = std::unique_ptr<const QuantizationConfig> (*)(const Fields& fields);
+
+/// The file of each method holds one static object of this type for each name.
+class QuantMethodFile {
+ public:
+  QuantMethodFile(const char* quant_method, ReadQuantization read);
+};
+
+/// Finds the method by `quant_method` and reads the object. Throws as ReadQuantization does, and
+/// kUnsupported for an unknown method.
+std::unique_ptr<const QuantizationConfig> read_quantization(const Fields& fields);
+
+/// Throws kUnsupported: "<place>: field '<field>' is <found>, which <why>; <command>".
+[[noreturn]] void refuse_format(const Fields& fields, std::string_view field,
+                                const std::string& why, const std::string& command);
+
+/// Refuses another string in that field.
+void expect_string(const Fields& fields, std::string_view name, std::string_view expected);
+/// Refuses a field that asks for what Vitrine can't read; absent, null or empty is fine.
+void refuse_unless_empty(const Fields& fields, std::string_view name);
+/// Reads the rows and columns that share a scale.
+void read_float_block(const Fields& fields, std::string_view name, QuantizedModule& scheme);
+/// Reads a group size, -1 for whole rows, as QuantizedModule has it.
+int read_group_size(const Fields& fields, std::initializer_list<std::string_view> names);
 
 }  // namespace vitrine::checkpoint

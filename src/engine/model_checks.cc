@@ -54,30 +54,66 @@ void require_no_surplus(const Checkpoint& checkpoint, const ModelConfig& config)
   }
 }
 
-void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
-  std::set<std::string_view> formats;
+namespace {
+
+/// Matrices that take more memory than the file, since no kernel reads them as they are.
+struct WidenedMatrices {
+  std::set<std::string> formats;  // in the file, and what they become
   int64_t matrices = 0;
   uint64_t stored = 0, widened = 0;
-  for (const TensorInfo& info : checkpoint.tensors()) {
-    const std::string module = module_in_blocks(info);
-    if (module.empty() || model::find_packed_blocks(checkpoint, module) != nullptr) continue;
-    formats.insert(info.block_format->name);
+
+  void add(const std::string& format, uint64_t from, uint64_t to) {
+    formats.insert(format);
     ++matrices;
-    stored += info.stored_bytes;
-    widened += info.num_bytes;
+    stored += from;
+    widened += to;
   }
-  if (matrices == 0) return;
+};
+
+void report_widened(const Checkpoint& checkpoint, const WidenedMatrices& found,
+                    const std::string& as, bool strict) {
+  if (found.matrices == 0) return;
   std::string names;
-  for (std::string_view name : formats) names += (names.empty() ? "" : ", ") + std::string(name);
-  const std::string message =
-      checkpoint.path() + ": " + std::to_string(matrices) + " matrices in " + names +
-      " have no fused kernels: they run as float32, which takes " +
-      std::to_string(widened / 1000000) + " MB in place of " + std::to_string(stored / 1000000);
+  for (const std::string& name : found.formats) names += (names.empty() ? "" : ", ") + name;
+  const std::string message = checkpoint.path() + ": " + std::to_string(found.matrices) +
+                              " matrices in " + names + " have no fused kernels: they run as " +
+                              as + ", which takes " + std::to_string(found.widened / 1000000) +
+                              " MB in place of " + std::to_string(found.stored / 1000000);
   if (strict) {
     throw Error(ErrorKind::kUnsupported,
                 message + "; expected other types, or the option strict off");
   }
   log_message(LogLevel::kWarning, message);
+}
+
+/// The modules of a folder that are floats in memory, by the type that they become.
+void report_widened_modules(const Checkpoint& checkpoint, bool strict) {
+  WidenedMatrices to_f32, to_f16;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    const std::string module = info.name.substr(0, info.name.rfind('.'));
+    if (checkpoint.find_quantized(module) != &info) continue;
+    if (!checkpoint.quantized_module(module)) continue;  // refused where it is used
+    const auto tensors = checkpoint.find_quantized_tensors(module);
+    if (!tensors->floats || tensors->widened_for.empty()) continue;
+    (*tensors->floats == DType::kF32 ? to_f32 : to_f16)
+        .add(std::string(tensors->format) + " (" + std::string(tensors->widened_for) + ")",
+             tensors->file_bytes(), tensors->memory_bytes());
+  }
+  report_widened(checkpoint, to_f32, "float32", strict);
+  report_widened(checkpoint, to_f16, "bfloat16", strict);
+}
+
+}  // namespace
+
+void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
+  WidenedMatrices found;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    const std::string module = module_in_blocks(info);
+    if (module.empty() || model::find_packed_blocks(checkpoint, module) != nullptr) continue;
+    found.add(std::string(info.block_format->name), info.stored_bytes, info.num_bytes);
+  }
+  report_widened(checkpoint, found, "float32", strict);
+  if (checkpoint.is_quantized()) report_widened_modules(checkpoint, strict);
 }
 
 void require_adapter(int adapter, int count) {

@@ -11,7 +11,7 @@
 
 #include "checkpoint/fields.h"
 #include "checkpoint/file_io.h"
-#include "checkpoint/quantization_config.h"
+#include "checkpoint/name_pattern.h"
 #include "checkpoint/safetensors_header.h"
 #include "core/half_float.h"
 #include "core/json_text.h"

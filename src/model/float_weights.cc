@@ -18,11 +18,11 @@ class CheckpointFloats final : public FloatWeights {
 
   FloatMatrix read_matrix(const std::string& module, int64_t rows, int64_t cols) const override {
     FloatMatrix matrix;
-    if (const std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
+    if (const auto quantized = checkpoint_.find_quantized_tensors(module)) {
       check_matrix_shape(checkpoint_, module, quantized->rows, quantized->cols, rows, cols);
-      const bool is_float = quantized->number_format == NumberFormat::kE4M3;
+      const bool is_float = quantized->floats || quantized->number_format == NumberFormat::kE4M3;
       matrix.group_size = is_float ? 0 : quantized->group_size;
-      matrix.values = dequantize_matrix(*quantized);
+      matrix.values = checkpoint_.read_quantized_floats(*quantized, 0, rows);
       return matrix;
     }
     if (const auto halves = find_latent_halves(checkpoint_, module)) {

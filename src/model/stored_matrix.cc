@@ -52,17 +52,28 @@ kernels::WeightFormat float_format(const Checkpoint& checkpoint, const TensorInf
   }
 }
 
+kernels::WeightFormat float_format(DType dtype) {
+  return dtype == DType::kF32   ? kernels::WeightFormat::kF32
+         : dtype == DType::kF16 ? kernels::WeightFormat::kF16
+                                : kernels::WeightFormat::kBF16;
+}
+
 kernels::Weight quantized_weight(const QuantizedTensors& tensors) {
   kernels::Weight weight = {
       .group_size = tensors.group_size, .rows = tensors.rows, .cols = tensors.cols};
+  if (tensors.floats) {
+    weight.group_size = 0;
+    weight.format = float_format(*tensors.floats);
+    return weight;
+  }
   if (tensors.number_format == NumberFormat::kE4M3) {
     weight.format = kernels::WeightFormat::kE4M3;
     return weight;
   }
   weight.format = tensors.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
-  weight.scale_format = tensors.scales->dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
-                        : tensors.scales->dtype == DType::kF16 ? kernels::ScaleFormat::kF16
-                                                               : kernels::ScaleFormat::kF32;
+  weight.scale_format = tensors.scale_dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
+                        : tensors.scale_dtype == DType::kF16 ? kernels::ScaleFormat::kF16
+                                                             : kernels::ScaleFormat::kF32;
   if (tensors.zero_points != nullptr) weight.offset_format = kernels::OffsetFormat::kZeroPoint;
   return weight;
 }
@@ -87,7 +98,53 @@ void read_float8_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, 
               scales.size() * sizeof(float));
 }
 
-/// Rows of integers in words, the same.
+/// Rows of a quantized module as floats, the same.
+void read_widened_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
+                       int64_t row_end) {
+  const std::vector<float> rows = checkpoint.read_quantized_floats(
+      *matrix.quantized, matrix.first_row + row_begin, matrix.first_row + row_end);
+  std::byte* to = matrix.data + row_begin * matrix.stored_row_bytes;
+  if (*matrix.quantized->floats == DType::kF32) {
+    std::memcpy(to, rows.data(), rows.size() * sizeof(float));
+    return;
+  }
+  const bool is_bf16 = *matrix.quantized->floats == DType::kBF16;
+  for (const float value : rows) {
+    const uint16_t bits = is_bf16 ? float_to_bf16(value) : float_to_f16(value);
+    std::memcpy(to, &bits, sizeof(bits));
+    to += sizeof(bits);
+  }
+}
+
+/// Scales in the matrix's own format, which holds them exactly.
+std::vector<std::byte> narrow_scales(const std::vector<float>& scales, DType dtype) {
+  std::vector<std::byte> narrow(scales.size() * dtype_size(dtype));
+  if (dtype == DType::kF32) {
+    std::memcpy(narrow.data(), scales.data(), narrow.size());
+    return narrow;
+  }
+  std::byte* to = narrow.data();
+  for (const float scale : scales) {
+    const uint16_t bits = dtype == DType::kBF16 ? float_to_bf16(scale) : float_to_f16(scale);
+    std::memcpy(to, &bits, sizeof(bits));
+    to += sizeof(bits);
+  }
+  return narrow;
+}
+
+/// Rows of integers whatever the file's layout, the same.
+void read_integer_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                       const StoredMatrix& matrix, int64_t row_begin, int64_t row_end) {
+  const QuantizedTensors& tensors = *matrix.quantized;
+  const QuantizedRows rows = checkpoint.read_quantized_rows(tensors, matrix.first_row + row_begin,
+                                                            matrix.first_row + row_end);
+  const std::vector<std::byte> scales = narrow_scales(rows.scales, tensors.scale_dtype);
+  kernel.pack_words(matrix.weight, row_begin, row_end,
+                    {rows.words.data(), scales.data(), rows.zero_points.data()}, matrix.data,
+                    matrix.scales, matrix.offsets);
+}
+
+/// Rows of integers that stand in the file in words, the same.
 void read_word_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                     const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                     std::vector<std::byte>& buffer) {
@@ -141,19 +198,18 @@ void StoredMatrix::place(std::byte* memory) {
 }
 
 uint64_t StoredMatrix::file_bytes() const {
-  if (!quantized) return info->stored_bytes;
-  return info->stored_bytes + quantized->scales->stored_bytes +
-         (quantized->zero_points == nullptr ? 0 : quantized->zero_points->stored_bytes);
+  return quantized ? quantized->file_bytes() : info->stored_bytes;
 }
 
 size_t StoredMatrix::bytes_beside_map() const {
-  if (!quantized) return 0;
+  if (!quantized || !quantized->is_in_place) return 0;
   const auto groups = static_cast<size_t>(weight.rows * quantized->groups());
   if (weight.format == kernels::WeightFormat::kE4M3) return groups * sizeof(float);
   return quantized->zero_points == nullptr ? 0 : groups;
 }
 
 bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
+  if (quantized && !quantized->is_in_place) return false;
   std::span<const std::byte> mapped = checkpoint.map(*info, quantized.has_value());
   if (mapped.empty()) return false;
   const int64_t end = first_row + weight.rows;
@@ -198,7 +254,9 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
     check_matrix_shape(checkpoint, module, tensors.rows, tensors.cols, rows, cols);
     matrix.info = tensors.numbers;
     matrix.weight = quantized_weight(tensors);
-    matrix.stored_row_bytes = kernels::quantized_row_bytes(matrix.weight.format, cols);
+    matrix.stored_row_bytes = tensors.floats
+                                  ? cols * static_cast<int64_t>(dtype_size(*tensors.floats))
+                                  : kernels::quantized_row_bytes(matrix.weight.format, cols);
     matrix.bytes = kernels::packed_bytes(matrix.weight);
     return matrix;
   }
@@ -231,11 +289,18 @@ Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix,
 void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                       const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                       std::vector<std::byte>& buffer) {
+  if (matrix.quantized && matrix.quantized->floats) {
+    return read_widened_rows(checkpoint, matrix, row_begin, row_end);
+  }
   if (matrix.weight.format == kernels::WeightFormat::kE4M3) {
     return read_float8_rows(checkpoint, matrix, row_begin, row_end);
   }
-  if (matrix.quantized)
+  if (matrix.quantized && !matrix.quantized->is_in_place) {
+    return read_integer_rows(kernel, checkpoint, matrix, row_begin, row_end);
+  }
+  if (matrix.quantized) {
     return read_word_rows(kernel, checkpoint, matrix, row_begin, row_end, buffer);
+  }
   const TensorInfo& info = *matrix.info;
   const auto size = static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes);
   const int64_t first = matrix.first_row + row_begin;

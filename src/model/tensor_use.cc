@@ -65,9 +65,9 @@ bool is_rotary_table(std::string_view name, const ModelConfig&) {
 
 /// Rows are quantized by what they hold.
 bool scales_activations(std::string_view name, const ModelConfig&) {
-  static constexpr std::array<std::string_view, 6> kEnds = {
-      ".input_scale", ".activation_scale", ".input_zero_point",
-      ".k_scale",     ".v_scale",          ".output_scale"};
+  static constexpr std::array<std::string_view, 8> kEnds = {
+      ".input_scale", ".activation_scale", ".input_zero_point",   ".k_scale",
+      ".v_scale",     ".output_scale",     ".input_global_scale", ".kv_cache_scale"};
   return has_end(name, kEnds);
 }
 
@@ -131,13 +131,12 @@ class UsedTensors {
       add_info(halves->keys);
       return add_info(halves->values);
     }
-    const TensorInfo* const numbers = checkpoint_.find_quantized(module);
-    if (numbers == nullptr) return add_tensor(module + ".weight");
-    add_info(numbers);
-    for (const char* part :
-         {".weight_scale", ".weight_scale_inv", ".weight_shape", ".weight_zero_point"}) {
-      if (const TensorInfo* info = checkpoint_.find(module + part)) add_info(info);
-    }
+    const auto tensors = checkpoint_.find_quantized_tensors(module);
+    if (!tensors) return add_tensor(module + ".weight");
+    add_info(tensors->numbers);
+    add_info(tensors->scales);
+    if (tensors->zero_points != nullptr) add_info(tensors->zero_points);
+    for (const TensorInfo* info : tensors->others) add_info(info);
   }
 
   const Checkpoint& checkpoint_;

@@ -183,7 +183,56 @@ std::vector<Files> healthy_folders() {
   float8.write("vision_tower.a", std::vector<std::byte>(4));
   float8.finish();
 
+  // Small modules of other writers' layouts.
+  SafetensorsWriter words(folder / "words");
+  words.declare("m.g_idx", DType::kI32, {32});
+  words.declare("m.qweight", DType::kI32, {4, 8});
+  words.declare("m.qzeros", DType::kI32, {1, 1});
+  words.declare("m.scales", DType::kF16, {1, 8});
+  words.begin();
+  words.write("m.g_idx", std::vector<std::byte>(128));
+  words.write("m.qweight", std::vector<std::byte>(128, std::byte{0x71}));
+  words.write("m.qzeros", std::vector<std::byte>(4, std::byte{0x77}));
+  words.write("m.scales", std::vector<std::byte>(16, std::byte{0x3c}));
+  words.finish();
+  SafetensorsWriter nibbles(folder / "nibbles");
+  nibbles.declare("m.qweight", DType::kI32, {8, 2});
+  nibbles.declare("m.qzeros", DType::kI32, {1, 2});
+  nibbles.declare("m.scales", DType::kF16, {1, 16});
+  nibbles.begin();
+  nibbles.write("m.qweight", std::vector<std::byte>(64, std::byte{0x71}));
+  nibbles.write("m.qzeros", std::vector<std::byte>(8, std::byte{0x77}));
+  nibbles.write("m.scales", std::vector<std::byte>(32, std::byte{0x3c}));
+  nibbles.finish();
+  SafetensorsWriter floats(folder / "floats4");
+  floats.declare("m.weight", DType::kU8, {2, 16});
+  floats.declare("m.weight_scale", DType::kF8E4M3, {2, 2});
+  floats.declare("m.weight_scale_2", DType::kF32, {});
+  floats.begin();
+  floats.write("m.weight", std::vector<std::byte>(32, std::byte{0x71}));
+  floats.write("m.weight_scale", std::vector<std::byte>(4, std::byte{0x3c}));
+  floats.write("m.weight_scale_2", std::vector<std::byte>(4, std::byte{0x3c}));
+  floats.finish();
+  const auto quantized_by = [&](const std::string& fields) {
+    std::string with = config;
+    with.insert(with.rfind('}'), R"(, "quantization_config": {)" + fields + "}");
+    return with;
+  };
+
   std::vector<Files> folders = {
+      {{"config.json", quantized_by(R"("quant_method": "gptq", "bits": 4, "group_size": 32,
+          "sym": true, "dynamic": {"-:x": {}, "y.*": {"bits": 8}})")},
+       {"model.safetensors", content("words")}},
+      {{"config.json", quantized_by(R"("quant_method": "auto-round", "bits": 4, "group_size": 32,
+          "sym": false, "packing_format": "auto_round", "extra_config": {"z": {"bits": 16}})")},
+       {"model.safetensors", content("words")}},
+      {{"config.json", quantized_by(R"("quant_method": "awq", "bits": 4, "group_size": 8,
+          "version": "gemm", "modules_to_not_convert": ["gate"])")},
+       {"model.safetensors", content("nibbles")}},
+      {{"config.json", config},
+       {"hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16,
+          "exclude_modules": ["lm_head*"]}})"},
+       {"model.safetensors", content("floats4")}},
       {{"config.json", config},
        {"generation_config.json", generation},
        {"model.safetensors", content("plain")}},
@@ -232,7 +281,10 @@ bool read_all(const std::string& path) {
       if (is_float) attempt([&] { checkpoint.read_f32(info); });
       const std::string base = info.name.substr(0, info.name.rfind('.'));
       attempt([&] {
-        if (const auto matrix = checkpoint.read_quantized(base)) dequantize_matrix(*matrix);
+        const auto tensors = checkpoint.find_quantized_tensors(base);
+        if (!tensors) return;
+        checkpoint.read_quantized_floats(*tensors, 0, tensors->rows);
+        if (!tensors->floats) dequantize_matrix(*checkpoint.read_quantized(base));
       });
     }
   });

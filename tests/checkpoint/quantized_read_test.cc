@@ -124,7 +124,7 @@ TEST_F(QuantizedTest, RefusesTensorsThatDisagree) {
   expect({.with_scale = false}, {"'m.weight_scale' is missing"});
   expect({.more = "m.weight"}, {"holds both 'm.weight' and"});
   expect({.more = "m.weight_zero_point"}, {"'m.weight_zero_point'"}, ErrorKind::kUnsupported);
-  expect({.more = "m.weight_g_idx"}, {"'m.weight_g_idx'"}, ErrorKind::kUnsupported);
+  expect({.more = "m.weight_g_idx"}, {"'m.weight_g_idx' is U8 [0]", "expected I32 [64]"});
   json other_bits = config;
   other_bits["config_groups"]["group_0"] = group({"Linear"}, 8, 32);
   EXPECT_TRUE(is_one_line_with(read_error(other_bits, {}), {"expected I32 [6, 16]"}));
@@ -264,36 +264,39 @@ TEST_F(QuantizedTest, RefusesSchemesThatItCannotRead) {
     EXPECT_TRUE(is_one_line_with(error, {"config.json", "quantization_config", "expected"}))
         << error.what();
   };
+  for (const char* method : {"marlin", "exl3", "bitsandbytes", "hqq", "torchao"}) {
+    expect("/quant_method", method, ErrorKind::kUnsupported, {method, "which", "expected"});
+  }
   const std::string weights = "/config_groups/group_0/weights/";
   const auto unsupported = ErrorKind::kUnsupported;
   const auto bad = ErrorKind::kBadFile;
-  expect("/quant_method", "gptq", unsupported, {"'quant_method' is 'gptq'"});
+  expect("/quant_method", "quip", unsupported, {"'quant_method' is 'quip'"});
   expect("/quant_method", nullptr, unsupported, {"'quant_method' is missing"});
-  expect("/format", "nvfp4-pack-quantized", unsupported, {"'format' is 'nvfp4-pack-quantized'"});
+  expect("/format", "nvfp4-pack-quantized", unsupported, {"'type' is 'int'"});
+  expect("/format", "marlin-24", unsupported, {"'format' is 'marlin-24'", "llm-compressor"});
   expect("/format", "float-quantized", unsupported, {"'num_bits' is 4"});
   expect("/format", 3, bad, {"'format' is 3"});
   expect("/quantization_status", "calibration", unsupported, {"'calibration'"});
-  expect("/kv_cache_scheme", {{"num_bits", 8}}, unsupported, {"'kv_cache_scheme'"});
-  expect("/sparsity_config", {{"format", "sparse-24-bitmask"}}, unsupported, {"sparsity_config"});
-  expect("/transform_config", {{"config_groups", 1}}, unsupported, {"'transform_config'"});
+  expect("/sparsity_config", {{"format", "sparse-bitmask"}}, unsupported, {"sparsity_config"});
+  expect("/transform_config", {{"config_groups", 1}}, unsupported,
+         {"'transform_config'", "without transforms"});
   expect("/config_groups", nullptr, bad, {"'config_groups' is missing"});
   expect("/config_groups/group_0", 3, bad, {"'group_0'"});
   expect("/config_groups/group_0", {"Linear"}, unsupported, {"'group_0'", "preset"});
   expect("/config_groups/group_0/targets", json::array(), bad, {"'targets'"});
   expect("/config_groups/group_0/targets", {"re:(("}, bad, {"'re:(('", "can't be compiled"});
   expect("/config_groups/group_0/weights", nullptr, bad, {"'weights' is missing"});
-  expect("/config_groups/group_0/input_activations", {{"num_bits", 8}}, unsupported,
-         {"'input_activations'"});
-  expect((weights + "num_bits").c_str(), 3, unsupported, {"'num_bits' is 3"});
+  expect("/config_groups/group_0/output_activations", {{"num_bits", 8}}, unsupported,
+         {"'output_activations'"});
+  expect((weights + "num_bits").c_str(), 9, unsupported, {"'num_bits' is 9"});
   expect((weights + "num_bits").c_str(), "4", bad, {"'num_bits' is '4'"});
   expect((weights + "type").c_str(), "float", unsupported, {"'type' is 'float'"});
   expect((weights + "symmetric").c_str(), 1, bad, {"'symmetric' is 1"});
-  expect((weights + "strategy").c_str(), "channel", unsupported, {"'strategy' is 'channel'"});
-  expect((weights + "group_size").c_str(), 16, unsupported, {"'group_size' is 16"});
-  expect((weights + "group_size").c_str(), -1, unsupported, {"'group_size' is -1"});
+  expect((weights + "strategy").c_str(), "tensor", unsupported, {"'strategy' is 'tensor'"});
+  expect((weights + "group_size").c_str(), 0, bad, {"'group_size' is 0"});
   expect((weights + "group_size").c_str(), int64_t{1} << 40, bad, {"'group_size'"});
   expect((weights + "dynamic").c_str(), true, unsupported, {"'dynamic' is true"});
-  expect((weights + "actorder").c_str(), "group", unsupported, {"'actorder' is 'group'"});
+  expect((weights + "actorder").c_str(), "random", unsupported, {"'actorder' is 'random'"});
   expect("/ignore", "lm_head", bad, {"'ignore'"});
   expect("/ignore", {1}, bad, {"'ignore'"});
 }

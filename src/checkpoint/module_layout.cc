@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module_layout.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "text.h"
+
+namespace vitrine::checkpoint {
+
+const TensorInfo* ModulePlace::find(std::string_view suffix) const {
+  return checkpoint.find(base + std::string(suffix));
+}
+
+const TensorInfo& ModulePlace::require(std::string_view suffix) const {
+  return checkpoint.require(base + std::string(suffix));
+}
+
+const std::string& ModulePlace::file_of(const TensorInfo& info) const {
+  return checkpoint.weight_files()[static_cast<size_t>(info.file_index)];
+}
+
+void ModulePlace::refuse(const TensorInfo& info, const std::string& expected) const {
+  throw_bad_file(file_of(info) + ": tensor " + quote_text(info.name) + " is " +
+                 std::string(dtype_name(info.dtype)) + " " + shape_text(info.shape) +
+                 "; expected " + expected);
+}
+
+void ModulePlace::check(const TensorInfo& info, std::initializer_list<DType> dtypes,
+                        const std::vector<int64_t>& shape, std::string_view whence) const {
+  if (std::ranges::find(dtypes, info.dtype) != dtypes.end() && info.shape == shape) return;
+  std::string names;
+  for (const DType dtype : dtypes) {
+    const bool is_last = &dtype == dtypes.end() - 1;
+    names += (names.empty() ? "" : is_last ? " or " : ", ") + std::string(dtype_name(dtype));
+  }
+  refuse(info, names + " " + shape_text(shape) + " from " + std::string(whence));
+}
+
+QuantizedTensors ModulePlace::tensors(int64_t rows, int64_t cols) const {
+  QuantizedTensors found;
+  found.number_format = scheme.number_format;
+  found.rows = rows;
+  found.cols = cols;
+  found.numbers = &numbers;
+  found.format = scheme.format;
+  found.stored_bits = scheme.bits;
+  found.stored_group = scheme.group_size == 0 ? cols : scheme.group_size;
+  found.layout = scheme.layout;
+  return found;
+}
+
+void ModulePlace::read_column_groups(std::string_view suffix, QuantizedTensors& tensors) const {
+  const TensorInfo* info = find(suffix);
+  if (info == nullptr) return;
+  check(*info, {DType::kI32}, {tensors.cols}, "the numbers beside it");
+  tensors.others.push_back(info);
+  auto groups = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(tensors.cols));
+  checkpoint.read(*info, std::as_writable_bytes(std::span(*groups)));
+  // compressed-tensors writes -1 everywhere where it keeps the order.
+  if (std::ranges::all_of(*groups, [](int32_t group) { return group == -1; })) return;
+  bool is_ordered = true;
+  for (int64_t col = 0; col < tensors.cols; ++col) {
+    const int32_t group = (*groups)[static_cast<size_t>(col)];
+    if (group < 0 || group >= tensors.stored_groups()) {
+      throw_bad_file(file_of(*info) + ": element " + std::to_string(col) + " of tensor " +
+                     quote_text(info->name) + " is " + std::to_string(group) +
+                     "; expected one of the " + std::to_string(tensors.stored_groups()) +
+                     " groups of quantization_config");
+    }
+    is_ordered = is_ordered && group == col / tensors.stored_group;
+  }
+  if (!is_ordered) tensors.column_groups = std::move(groups);
+}
+
+namespace {
+
+[[noreturn]] void refuse_integers(const QuantizedTensors& tensors) {
+  throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(tensors.numbers->name) +
+                                               " holds no integers; expected to be read as floats");
+}
+
+}  // namespace
+
+std::vector<int32_t> ModuleLayout::read_words(const Checkpoint&, const QuantizedTensors& tensors,
+                                              int64_t, int64_t) const {
+  refuse_integers(tensors);
+}
+
+std::vector<float> ModuleLayout::read_scales(const Checkpoint&, const QuantizedTensors& tensors,
+                                             int64_t, int64_t) const {
+  refuse_integers(tensors);
+}
+
+std::vector<int8_t> ModuleLayout::read_zero_points(const Checkpoint&, const QuantizedTensors&,
+                                                   int64_t, int64_t) const {
+  return {};
+}
+
+std::vector<float> ModuleLayout::read_floats(const Checkpoint& checkpoint,
+                                             const QuantizedTensors& tensors, int64_t row_begin,
+                                             int64_t row_end) const {
+  const std::vector<int32_t> words = read_words(checkpoint, tensors, row_begin, row_end);
+  const std::vector<float> scales = read_scales(checkpoint, tensors, row_begin, row_end);
+  const std::vector<int8_t> zero_points = read_zero_points(checkpoint, tensors, row_begin, row_end);
+  const int64_t count = row_end - row_begin, groups = tensors.stored_groups();
+  const int bits = tensors.bits, per_word = 32 / bits, bias = 1 << (bits - 1);
+  const int64_t row_words = (tensors.cols + per_word - 1) / per_word;
+  const std::vector<int32_t>* const order = tensors.column_groups.get();
+  std::vector<float> values(static_cast<size_t>(count * tensors.cols));
+  for (int64_t row = 0; row < count; ++row) {
+    for (int64_t col = 0; col < tensors.cols; ++col) {
+      const auto word =
+          static_cast<uint32_t>(words[static_cast<size_t>(row * row_words + col / per_word)]);
+      const auto number = static_cast<int>(word >> (bits * (col % per_word)) & ((1U << bits) - 1));
+      const int64_t group =
+          order != nullptr ? (*order)[static_cast<size_t>(col)] : col / tensors.stored_group;
+      const auto at = static_cast<size_t>(row * groups + group);
+      const int zero_point = zero_points.empty() ? 0 : zero_points[at];
+      values[static_cast<size_t>(row * tensors.cols + col)] =
+          scales[at] * static_cast<float>(number - bias - zero_point);
+    }
+  }
+  return values;
+}
+
+int kernel_group(int64_t stored, int64_t cols) {
+  constexpr int kLargest = 128;
+  if (stored == 0 || stored >= cols) {
+    for (const int group : {32, 64}) {
+      if (stored != 0 && stored == group) return group;
+    }
+    return kLargest;
+  }
+  for (const int group : {kLargest, 64, 32}) {
+    if (stored % group == 0) return group;
+  }
+  return 0;
+}
+
+void choose_reading(QuantizedTensors& tensors) {
+  tensors.bits = tensors.stored_bits <= 4 ? 4 : 8;
+  tensors.group_size = kernel_group(tensors.stored_group, tensors.cols);
+  if (tensors.column_groups != nullptr) {
+    tensors.widened_for = "the order of its columns (g_idx)";
+  } else if (tensors.group_size == 0) {
+    tensors.widened_for = "its groups, which are no multiple of 32 columns";
+  }
+  if (tensors.widened_for.empty()) return;
+  tensors.floats = DType::kF32;
+  tensors.group_size = static_cast<int>(tensors.stored_group);
+}
+
+int64_t packed_word_count(int64_t count, int bits, BitPacking packing) {
+  if (packing == BitPacking::kPadded) return (count + 32 / bits - 1) / (32 / bits);
+  if (packing == BitPacking::kPlanes) return (count + 31) / 32 * bits;
+  return (count * bits + 31) / 32;
+}
+
+namespace {
+
+/// Number i of a line of words of planes: the widths 4, 2 and 1 that make up `bits`, or 8.
+uint32_t number_of_planes(const uint32_t* words, int64_t stride, int64_t i, int bits) {
+  const uint32_t* block = words + i / 32 * bits * stride;
+  const int64_t in = i % 32;
+  uint32_t number = 0;
+  for (int done = 0; done < bits;) {
+    const int left = bits - done;
+    const int width = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    const int64_t per_word = 32 / width;
+    const uint32_t word = block[(done + in / per_word) * stride];
+    number |= (word >> (width * (in % per_word)) & ((1U << width) - 1)) << done;
+    done += width;
+  }
+  return number;
+}
+
+}  // namespace
+
+void unpack_numbers(const uint32_t* words, int64_t stride, int64_t first, int64_t count, int bits,
+                    BitPacking packing, uint8_t* out) {
+  const uint32_t mask = (1U << bits) - 1;
+  const int64_t per_word = 32 / bits;
+  for (int64_t i = first; i < first + count; ++i) {
+    uint32_t number = 0;
+    if (packing == BitPacking::kPlanes) {
+      number = number_of_planes(words, stride, i, bits);
+    } else if (packing == BitPacking::kPadded) {
+      number = words[i / per_word * stride] >> (bits * (i % per_word)) & mask;
+    } else {
+      const int64_t bit = i * bits, shift = bit % 32;
+      number = words[bit / 32 * stride] >> shift;
+      if (shift + bits > 32) number |= words[(bit / 32 + 1) * stride] << (32 - shift);
+      number &= mask;
+    }
+    *out++ = static_cast<uint8_t>(number);
+  }
+}
+
+std::vector<int32_t> pack_numbers(std::span<const uint8_t> numbers, int64_t rows, int64_t cols,
+                                  int bits) {
+  const int64_t per_word = 32 / bits, row_words = (cols + per_word - 1) / per_word;
+  std::vector<int32_t> words(static_cast<size_t>(rows * row_words));
+  const uint8_t* from = numbers.data();
+  for (int64_t row = 0; row < rows; ++row) {
+    int32_t* to = words.data() + row * row_words;
+    for (int64_t col = 0; col < cols; ++to) {
+      uint32_t word = 0;
+      for (int64_t i = 0; i < per_word && col < cols; ++i, ++col) {
+        word |= static_cast<uint32_t>(*from++) << (bits * i);
+      }
+      *to = static_cast<int32_t>(word);
+    }
+  }
+  return words;
+}
+
+std::vector<int32_t> pack_wider_numbers(std::vector<uint8_t>& numbers, int64_t rows,
+                                        const QuantizedTensors& tensors) {
+  const int shift = (1 << (tensors.bits - 1)) - (1 << (tensors.stored_bits - 1));
+  for (uint8_t& number : numbers) number = static_cast<uint8_t>(number + shift);
+  return pack_numbers(numbers, rows, tensors.cols, tensors.bits);
+}
+
+std::vector<uint32_t> read_word_columns(const Checkpoint& checkpoint, const TensorInfo& info,
+                                        int64_t begin, int64_t end) {
+  const int64_t lines = info.shape[0], width = info.shape[1], count = end - begin;
+  std::vector<uint32_t> columns(static_cast<size_t>(lines * count));
+  const std::span<std::byte> out = std::as_writable_bytes(std::span(columns));
+  const auto line_bytes = static_cast<size_t>(count) * sizeof(uint32_t);
+  for (int64_t line = 0; line < lines; ++line) {
+    checkpoint.read(info, static_cast<uint64_t>(line * width + begin) * sizeof(uint32_t),
+                    out.subspan(static_cast<size_t>(line) * line_bytes, line_bytes));
+  }
+  return columns;
+}
+
+std::vector<float> read_finite(const Checkpoint& checkpoint, const TensorInfo& info, int64_t first,
+                               int64_t count) {
+  const auto size = static_cast<int64_t>(dtype_size(info.dtype));
+  std::vector<std::byte> stored(static_cast<size_t>(count * size));
+  checkpoint.read(info, static_cast<uint64_t>(first * size), stored);
+  std::vector<float> values(static_cast<size_t>(count));
+  widen_to_f32(stored.data(), info.dtype, count, values.data());
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[static_cast<size_t>(i)])) continue;
+    throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(info.file_index)] + ": element " +
+                   std::to_string(first + i) + " of tensor " + quote_text(info.name) +
+                   " is not finite; expected a number");
+  }
+  return values;
+}
+
+std::vector<float> read_finite_columns(const Checkpoint& checkpoint, const TensorInfo& info,
+                                       int64_t begin, int64_t end) {
+  const int64_t lines = info.shape[0], width = info.shape[1], count = end - begin;
+  std::vector<float> values(static_cast<size_t>(lines * count));
+  for (int64_t line = 0; line < lines; ++line) {
+    const std::vector<float> row = read_finite(checkpoint, info, line * width + begin, count);
+    for (int64_t i = 0; i < count; ++i) {
+      values[static_cast<size_t>(i * lines + line)] = row[static_cast<size_t>(i)];
+    }
+  }
+  return values;
+}
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVFP4: E2M1 numbers, two a byte (the even column low), an E4M3 scale for 16 columns and one
+// factor for the matrix. compressed-tensors: {base}.weight_packed, .weight_scale and
+// .weight_global_scale, which divides the scales. ModelOpt: {base}.weight, .weight_scale and
+// .weight_scale_2, which multiplies them.
+//
+// No kernel here reads groups of 16 with scales of 8 bits: rows are floats, rounded to bfloat16 as
+// both writers' own dequantization rounds them. The parts stand apart (numbers, scales, one
+// factor), as blocks of a kernel to come would take them.
+#include <algorithm>
+#include <cmath>
+
+#include "module_layout.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+constexpr int64_t kNvfp4Columns = 16;  // that share a scale
+constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                             -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+class Nvfp4Layout final : public ModuleLayout {
+ public:
+  Nvfp4Layout(const char* suffix, const char* factor, bool divides)
+      : suffix_(suffix), factor_(factor), divides_(divides) {}
+
+  std::string_view suffix() const override { return suffix_; }
+
+  QuantizedTensors find(const ModulePlace& place) const override {
+    const TensorInfo& numbers = place.numbers;
+    if (numbers.dtype != DType::kU8 || numbers.shape.size() != 2 || numbers.shape[0] < 1 ||
+        numbers.shape[1] < 1) {
+      place.refuse(numbers, "U8 [rows, columns / 2]");
+    }
+    QuantizedTensors tensors = place.tensors(numbers.shape[0], 2 * numbers.shape[1]);
+    tensors.stored_group = kNvfp4Columns;
+    tensors.group_size = static_cast<int>(kNvfp4Columns);
+    tensors.scales = &place.require(".weight_scale");
+    place.check(*tensors.scales, {DType::kF8E4M3}, {tensors.rows, tensors.stored_groups()});
+    const TensorInfo& factor = place.require(factor_);
+    place.check(factor, {DType::kF32},
+                factor.shape.empty() ? std::vector<int64_t>{} : std::vector<int64_t>{1});
+    tensors.others.push_back(&factor);
+    tensors.floats = DType::kBF16;
+    tensors.widened_for = "its 4-bit floats with an 8-bit scale for 16 columns";
+    return tensors;
+  }
+
+  std::vector<float> read_floats(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
+                                 int64_t row_begin, int64_t row_end) const override {
+    const int64_t cols = tensors.cols, groups = tensors.stored_groups();
+    const int64_t count = row_end - row_begin;
+    const TensorInfo& factor_info = *tensors.others.front();
+    const float factor = read_finite(checkpoint, factor_info, 0, 1).front();
+    if (divides_ && factor == 0) {
+      throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(factor_info.file_index)] +
+                     ": tensor " + quote_text(factor_info.name) +
+                     " is 0; expected a number that divides the scales");
+    }
+    std::vector<uint8_t> numbers(static_cast<size_t>(count * cols / 2));
+    checkpoint.read(*tensors.numbers, static_cast<uint64_t>(row_begin * cols / 2),
+                    std::as_writable_bytes(std::span(numbers)));
+    std::vector<uint8_t> scales(static_cast<size_t>(count * groups));
+    checkpoint.read(*tensors.scales, static_cast<uint64_t>(row_begin * groups),
+                    std::as_writable_bytes(std::span(scales)));
+    std::vector<float> values(static_cast<size_t>(count * cols));
+    for (int64_t row = 0; row < count; ++row) {
+      for (int64_t group = 0; group < groups; ++group) {
+        const auto at = static_cast<size_t>(row * groups + group);
+        const float stored = e4m3_to_float(scales[at]);
+        if (std::isnan(stored)) {
+          throw_bad_file(
+              checkpoint.weight_files()[static_cast<size_t>(tensors.scales->file_index)] +
+              ": element " + std::to_string(static_cast<size_t>(row_begin * groups) + at) +
+              " of tensor " + quote_text(tensors.scales->name) + " is NaN; expected a number");
+        }
+        const float scale = divides_ ? stored / factor : stored * factor;
+        const int64_t end = std::min(cols, (group + 1) * kNvfp4Columns);
+        for (int64_t col = group * kNvfp4Columns; col < end; ++col) {
+          const auto i = static_cast<size_t>(row * cols + col);
+          values[i] = kE2M1[numbers[i / 2] >> (4 * (col % 2)) & 15] * scale;
+        }
+      }
+    }
+    return values;
+  }
+
+ private:
+  const char* suffix_;
+  const char* factor_;
+  bool divides_;
+};
+
+/// What is left for a module whose tensors do not fit: place_mxfp4_blocks takes the others.
+class Mxfp4Layout final : public ModuleLayout {
+ public:
+  std::string_view suffix() const override { return ".weight_packed"; }
+
+  QuantizedTensors find(const ModulePlace& place) const override {
+    place.refuse(place.numbers, "U8 [rows, columns / 2] with whole blocks of 32 columns");
+  }
+};
+
+}  // namespace
+
+const ModuleLayout& nvfp4_layout() {
+  static const Nvfp4Layout layout(".weight_packed", ".weight_global_scale", true);
+  return layout;
+}
+const ModuleLayout& modelopt_nvfp4_layout() {
+  static const Nvfp4Layout layout(".weight", ".weight_scale_2", false);
+  return layout;
+}
+const ModuleLayout& mxfp4_layout() {
+  static const Mxfp4Layout layout;
+  return layout;
+}
+
+}  // namespace vitrine::checkpoint
