@@ -133,8 +133,8 @@ TEST_F(QuantizedTest, RefusesTensorsThatDisagree) {
   EXPECT_TRUE(is_one_line_with(read_error(other_group, {}), {"[6, 2]; expected", "[6, 1]"}));
   json ignored = config;
   ignored["ignore"] = {"re:m$"};
-  EXPECT_TRUE(is_one_line_with(read_error(ignored, {}), {"'m.weight_packed' is packed"}));
-  EXPECT_TRUE(is_one_line_with(read_error(nullptr, {}), {"'m.weight_packed' is packed"}));
+  EXPECT_TRUE(is_one_line_with(read_error(ignored, {}), {"'m.weight_packed' is I32, but"}));
+  EXPECT_TRUE(is_one_line_with(read_error(nullptr, {}), {"'m.weight_packed' is I32, but"}));
 }
 
 /// A module of [6, 70] in groups of 32: the last has 6 columns.
