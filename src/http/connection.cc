@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostInbox = 64 << 10;  // bytes beside a head that wait for a request
 constexpr double kFarewell = 2;  // seconds that a client has to take the end of a connection
-constexpr size_t kMostFrames = 64 << 10;  // bytes of a stream that are written at once
+constexpr size_t kMostFrames = 16 << 10;  // bytes of a stream that are written at once
 
 Bell::Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Bell::Clock::duration>(std::chrono::duration<double>(count));
@@ -197,11 +197,24 @@ asio::awaitable<void> Connection::run() {
 }
 
 // Closes the connection unless stall_ is cancelled within so many seconds.
-void Connection::watch_stall(double most, bool is_counted) {
+void Connection::watch_stall(double most) {
   stall_.expires_after(seconds(most));
-  stall_.async_wait([self = shared_from_this(), is_counted](const ErrorCode& stopped) {
+  stall_.async_wait([self = shared_from_this()](const ErrorCode& stopped) {
     if (stopped) return;
-    if (is_counted) ++self->shared_.counts.stalls;
+    self->is_gone_ = true;
+    self->transport_->close();
+  });
+}
+
+// Does so where the client has taken in nothing of what was written meanwhile. A write may need
+// more room than a slow client makes in that time.
+void Connection::watch_reader(size_t untaken) {
+  stall_.expires_after(seconds(shared_.options.limits.stall_seconds));
+  stall_.async_wait([self = shared_from_this(), untaken](const ErrorCode& stopped) {
+    if (stopped) return;
+    const size_t now = self->transport_->untaken();
+    if (now < untaken) return self->watch_reader(now);
+    ++self->shared_.counts.stalls;
     self->is_gone_ = true;
     self->transport_->close();
   });
@@ -398,6 +411,7 @@ asio::awaitable<bool> Connection::answer(const Request& request, const Route& ro
         bytes = reply_head(reply, end, 0, keeps_alive_);
       }
       bytes += end == BodyEnd::kChunks ? chunk(frames) : frames;
+      frames = {};  // the client may take its time
       if (is_whole && end == BodyEnd::kChunks) bytes += kLastChunk;
       shared_.counts.streamed_bytes += bytes.size();
       const bool is_written = co_await write(bytes);
@@ -456,7 +470,7 @@ asio::awaitable<bool> Connection::send(const Request& request, Reply reply) {
 // Writes all of it; false where the client has gone or reads nothing for too long.
 asio::awaitable<bool> Connection::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    watch_stall(shared_.options.limits.stall_seconds, /*is_counted=*/true);
+    watch_reader(transport_->untaken());
     ErrorCode error;
     const size_t count =
         co_await transport_->write_some(asio::buffer(bytes.data(), bytes.size()), error);

@@ -63,7 +63,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> answer(const Request& request, const Route& route, Reply reply);
   asio::awaitable<bool> send(const Request& request, Reply reply);
   asio::awaitable<bool> write(std::string_view bytes);
-  void watch_stall(double most, bool is_counted = false);
+  void watch_stall(double most);
+  void watch_reader(size_t untaken);
   void take_inbox(RequestReader& reader);
   Reply failed_reply(const Request& request, Failure failure,
                      std::string (*form)(const Failure&)) const;

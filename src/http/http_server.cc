@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -21,7 +22,8 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr int kSendBuffer = 64 << 10;  // what a client that does not read may hold here
+constexpr double kLeastUserTimeout = 60;  // seconds
+constexpr int kSendBuffer = 64 << 10;     // what a client that does not read may hold here
 
 HttpOptions checked(HttpOptions options) {
   const auto refuse = [](const std::string& message) {
@@ -158,8 +160,11 @@ class HttpLoop {
     ErrorCode ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(asio::socket_base::send_buffer_size(kSendBuffer), ignored);
-    const auto stall = static_cast<unsigned>(shared_.options.limits.stall_seconds * 1e3);
-    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &stall, sizeof stall);
+    // The kernel counts a window that is smaller than a segment as closed, so this is for the dead;
+    // connections watch the slow.
+    const auto dead = static_cast<unsigned>(
+        1e3 * std::max(4 * shared_.options.limits.stall_seconds, kLeastUserTimeout));
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &dead, sizeof dead);
     auto connection =
         std::make_shared<Connection>(shared_, make_transport(std::move(socket), tls_.get()));
     connections_[connection.get()] = connection;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/transport.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -14,6 +17,11 @@ namespace vitrine::http {
 namespace {
 
 using asio::ip::tcp;
+
+size_t untaken_of(int socket) {
+  int count = 0;
+  return ::ioctl(socket, SIOCOUTQ, &count) == 0 ? static_cast<size_t>(count) : 0;
+}
 
 class PlainTransport : public Transport {
  public:
@@ -33,6 +41,7 @@ class PlainTransport : public Transport {
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
     co_return;
   }
+  size_t untaken() override { return untaken_of(socket_.native_handle()); }
   void close() override {
     ErrorCode ignored;
     socket_.close(ignored);
@@ -62,6 +71,7 @@ class TlsTransport : public Transport {
     ErrorCode ignored;
     co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
   }
+  size_t untaken() override { return untaken_of(stream_.lowest_layer().native_handle()); }
   void close() override {
     ErrorCode ignored;
     stream_.lowest_layer().close(ignored);

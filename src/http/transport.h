@@ -23,6 +23,8 @@ class Transport {
   virtual asio::awaitable<size_t> write_some(asio::const_buffer buffer, ErrorCode& error) = 0;
   /// Tells the other side that nothing comes any more.
   virtual asio::awaitable<void> finish() = 0;
+  /// Returns how many bytes of what was written the other side has not taken in.
+  virtual size_t untaken() = 0;
   /// Closes at once; what is under way ends with an error.
   virtual void close() = 0;
 };

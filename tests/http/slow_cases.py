@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many readers that read next to nothing beside eight that read at once: what the server holds for
-the slow ones is bounded, and the others are answered. VITRINE_LONG: a thousand of them."""
+the slow ones is bounded, and the others are answered, though more answers wait for their readers
+than there are places. VITRINE_LONG: a thousand of them."""
 
 import json
 import os
 import resource
 import socket
 import threading
+import time
 import urllib.parse
 
 from http_case import HttpCase, metric, resident_kib, wait_until
 
 SLOW = 1000 if os.environ.get("VITRINE_LONG") else 200
 FAST = 8
+STREAMS = 16
+LONG = 2 * STREAMS  # readers of answers that are longer than what may wait for them
 # What a reader may cost: the events that wait, the frames at hand, a connection.
 KIB_OF_A_READER = 192
 KIB_OF_ALL = 48 << 10
@@ -25,20 +29,41 @@ def request_bytes(**body):
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
 
 
+def connect(server, data, buffer=None):
+    place = urllib.parse.urlsplit(server.url)
+    one = socket.socket()
+    if buffer:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    one.connect((place.hostname, place.port))
+    one.sendall(data)
+    return one
+
+
+class Stalls(HttpCase):
+    @classmethod
+    def options(cls):
+        return ("--metrics", "--alias", "tiny", "--stall-seconds", "2")
+
+    def test_who_reads_slowly_stays_and_who_reads_nothing_is_cut_off(self):
+        asked = request_bytes(prompt="Once", max_tokens=1900)
+        with connect(self.server, asked, 4096) as slow, connect(self.server, asked, 4096):
+            slow.settimeout(10)
+            begin, received, running = time.monotonic(), 0, []
+            while time.monotonic() < begin + 8:
+                part = slow.recv(1000)
+                self.assertTrue(part, f"cut off behind {received} bytes")
+                received += len(part)
+                time.sleep(0.1)
+                running.append(metric(self.server, "requests_running"))
+            self.assertIn(2, running)
+            self.assertEqual(running[-1], 1)
+
+
 class SlowReaders(HttpCase):
     @classmethod
     def options(cls):
-        return ("--metrics", "--alias", "tiny", "--streams", "16", "--stall-seconds",
+        return ("--metrics", "--alias", "tiny", "--streams", str(STREAMS), "--stall-seconds",
                 "10000", "--drain-seconds", "5")
-
-    def connect(self, data, buffer=None):
-        place = urllib.parse.urlsplit(self.server.url)
-        one = socket.socket()
-        if buffer:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        one.connect((place.hostname, place.port))
-        one.sendall(data)
-        return one
 
     def read_slowly(self, readers, stop):
         """Takes 100 bytes a second of each."""
@@ -50,7 +75,8 @@ class SlowReaders(HttpCase):
                     pass
 
     def fast(self, number):
-        with self.connect(request_bytes(prompt=f"Fast reader {number}", max_tokens=64)) as one:
+        asked = request_bytes(prompt=f"Fast reader {number}", max_tokens=64)
+        with connect(self.server, asked) as one:
             one.settimeout(300)
             received = b""
             while part := one.recv(65536):
@@ -69,9 +95,9 @@ class SlowReaders(HttpCase):
         try:
             # Some ask for more than may wait for them; what the others ask for may.
             for number in range(SLOW):
-                tokens = 1900 if number < FAST else 96
-                readers.append(self.connect(
-                    request_bytes(prompt=f"Slow reader {number}", max_tokens=tokens), 4096))
+                tokens = 1900 if number < LONG else 96
+                asked = request_bytes(prompt=f"Slow reader {number}", max_tokens=tokens)
+                readers.append(connect(self.server, asked, 4096))
             self.assertTrue(wait_until(
                 lambda: metric(self.server, "client_stalls_total") > 0, 300))
             answers = [None] * FAST
@@ -89,7 +115,8 @@ class SlowReaders(HttpCase):
                 self.assertIn(b"data: [DONE]", received)
             # All that can be computed has been: the long ones wait for their readers.
             self.assertTrue(wait_until(
-                lambda: metric(self.server, "requests_running") == FAST and
+                lambda: metric(self.server, "requests_running") +
+                metric(self.server, "requests_paused") == LONG and
                 metric(self.server, "requests_waiting") == 0, 300))
             full = resident_kib(self.server)
             print(f"{SLOW} slow readers: {before >> 10} MiB before, {full >> 10} MiB with them")
