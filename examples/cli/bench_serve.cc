@@ -123,7 +123,9 @@ void add_bench_serve(CLI::App& bench, Command& command) {
   serve->add_option("--streams", arguments->streams, "requests side by side")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  serve->add_option("--seconds", arguments->seconds, "how long s5 runs")
+  serve
+      ->add_option("--seconds", arguments->seconds,
+                   "how long s5 runs, and how long s7 waits for its slow readers' first tokens")
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();
   serve->add_option("--policy", arguments->policy, "who goes next of those that wait")

@@ -123,6 +123,7 @@ class HttpRequest {
     const ssize_t count = ::recv(socket_.number(), bytes, most, MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) return end();
+    if (num_read_ == 0 && options_.num_begun != nullptr) ++*options_.num_begun;
     num_read_ += static_cast<size_t>(count);
     received_.append(bytes, static_cast<size_t>(count));
     take_lines();
@@ -214,6 +215,7 @@ std::vector<LoadOutcome> run_http_load(const HttpPlace& place,
   std::vector<HttpRequest*> who;
   for (size_t next = 0, left = requests.size(); left > 0;) {
     stop_if_interrupted("bench serve: cancelled before the end");
+    if (options.ends != nullptr && *options.ends) break;
     const double now = std::chrono::duration<double>(Clock::now() - begin).count();
     for (; next < requests.size() && requests[next].at <= now; ++next) {
       running[next] =

@@ -2,6 +2,7 @@
 // A load for a server at an address: completions of ids, streamed, all on one thread.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ HttpPlace read_place(const std::string& url, const std::string& api_key);
 struct HttpLoadOptions {
   size_t close_after = 0;  ///< events of a request behind which its connection is closed; 0: never
   int most_bytes_a_second = 0;  ///< that each request's reader reads; 0: as many as come
+  const std::atomic<bool>* ends = nullptr;    ///< once it is raised, all connections are closed
+  std::atomic<int64_t>* num_begun = nullptr;  ///< counts requests of which something has come
 };
 
 /// Sends them at their times to /v1/completions, and waits. Times are of chunks that came; a

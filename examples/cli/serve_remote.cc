@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -137,33 +139,65 @@ Numbers run_conversations(const Remote& remote, const BenchServeArguments& argum
           {"prompt tokens that were computed", prompts - cached}};
 }
 
-Numbers run_beside_slow(const Remote& remote, const BenchServeArguments& arguments, int round) {
+/// What eight readers get who read at once.
+struct FastFigures {
+  double tokens_a_second = 0, first_token = 0, gap = 0;
+};
+
+FastFigures measure_fast(const Remote& remote, int64_t seed) {
   constexpr int kFast = 8;
-  const auto fast = [&](int number) {
-    std::vector<LoadedRequest> requests;
-    for (int i = 0; i < kFast; ++i) {
-      requests.push_back(
-          {token_request(remote.vocab_size, 0, 0, int64_t{round} * 10000 + number + i, 64, 64)});
-    }
-    const auto outcomes = run_http_load(remote.place, requests);
-    require_answers(outcomes);
-    return 1000 * vitrine::quantile(gaps_of(outcomes), 0.99);
-  };
-  const double alone = fast(0);
+  std::vector<LoadedRequest> requests;
+  for (int i = 0; i < kFast; ++i) {
+    requests.push_back({token_request(remote.vocab_size, 0, 0, seed + i, 64, 256)});
+  }
+  const Clock::time_point begin = Clock::now();
+  const auto outcomes = run_http_load(remote.place, requests);
+  const double seconds = seconds_since(begin);
+  require_answers(outcomes);
+  return {total_of(outcomes, &vitrine::ServeCounts::new_tokens) / seconds,
+          median(first_tokens(outcomes)), 1000 * vitrine::quantile(gaps_of(outcomes), 0.99)};
+}
+
+// Slow readers ask for more than may wait for them. They go once the fast ones have their answers.
+Numbers run_beside_slow(const Remote& remote, const BenchServeArguments& arguments, int round) {
+  constexpr int kBytesASecond = 1000;
+  const int64_t seed = int64_t{round} * 20000;
+  const FastFigures alone = measure_fast(remote, seed);
   std::vector<LoadedRequest> slow;
   for (int i = 0; i < arguments.streams; ++i) {
-    slow.push_back(
-        {token_request(remote.vocab_size, 0, 0, int64_t{round} * 10000 + 5000 + i, 16, 512)});
+    slow.push_back({token_request(remote.vocab_size, 0, 0, seed + 5000 + i, 16, 1500)});
   }
+  std::atomic<bool> ends = false;
+  std::atomic<int64_t> num_begun = 0;
   // What a signal throws there is thrown here, once it is asked for.
   auto readers = std::async(std::launch::async, [&] {
-    return run_http_load(remote.place, slow, {.most_bytes_a_second = 1000});
+    return run_http_load(
+        remote.place, slow,
+        {.most_bytes_a_second = kBytesASecond, .ends = &ends, .num_begun = &num_begun});
   });
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  const double beside = fast(2000);
+  const Clock::time_point begin = Clock::now();
+  while (num_begun < arguments.streams && seconds_since(begin) < arguments.seconds) {
+    if (readers.wait_for(std::chrono::milliseconds(20)) == std::future_status::ready) break;
+  }
+  const auto had_begun = static_cast<double>(num_begun);
+  const double waited = seconds_since(begin);
+  std::optional<FastFigures> beside;
+  try {
+    beside = measure_fast(remote, seed + 2000);
+  } catch (...) {
+    ends = true;
+    throw;
+  }
+  ends = true;
   readers.get();
-  return {{"gap of 8 fast readers alone, p99, ms", alone},
-          {"gap of 8 fast readers beside slow ones, p99, ms", beside}};
+  return {{"slow readers that had begun to get an answer", had_begun},
+          {"seconds until then", waited},
+          {"8 fast readers alone: tokens/s", alone.tokens_a_second},
+          {"the same beside slow ones", beside->tokens_a_second},
+          {"alone: first token, median, s", alone.first_token},
+          {"beside slow ones", beside->first_token},
+          {"alone: gap, p99, ms", alone.gap},
+          {"beside slow ones", beside->gap}};
 }
 
 /// A number of /metrics; -1 where it is not there.

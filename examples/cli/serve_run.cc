@@ -150,7 +150,7 @@ vitrine::ServerOptions server_options(const ServeArguments& arguments) {
   options.cache_prefixes = !arguments.no_cache;
   options.prefix_store.folder = arguments.prefix_store;
   options.prefix_store.max_bytes = arguments.prefix_store_bytes;
-  options.max_unread_events = 512;  // what a client that does not read may hold here
+  options.max_unread_events = 128;  // what a client that does not read may hold here
   return options;
 }
 
