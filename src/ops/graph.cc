@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/blocks/list.h"
 #include "ops/adapters.h"
 #include "ops/plan.h"
 
@@ -32,8 +33,8 @@ std::string packed_kernel_name(const Weight& weight) {
     case WeightFormat::kQ4K: return "linear_q4k";
     case WeightFormat::kQ6K: return "linear_q6k";
     case WeightFormat::kMxfp4: return "linear_mxfp4";
-    case WeightFormat::kBlocks:
-      return "linear_" + std::string(kernels::block_name(weight.block_format));
+    case WeightFormat::kBlocks:  // without the kernels, which not every backend has
+      return std::string("linear_") + kernels::blocks::find_shape(weight.block_format).name;
     case WeightFormat::kInt8:
     case WeightFormat::kInt4: break;
   }

@@ -214,9 +214,9 @@ TEST(Wrappers, MayQuantizeTheirTextModelAlone) {
   EXPECT_FALSE(open().is_quantized());
   config["text_config"]["quantization_config"] = {{"quant_method", "fp8"}};
   EXPECT_TRUE(open().is_quantized());
-  config["text_config"]["quantization_config"] = {{"quant_method", "awq"}};
+  config["text_config"]["quantization_config"] = {{"quant_method", "exotic"}};
   EXPECT_TRUE(is_one_line_with(error_of(open), {"config.json: text_config: quantization_config",
-                                                "'quant_method'", "'awq'"}));
+                                                "'quant_method'", "'exotic'"}));
   config["text_config"]["quantization_config"] = 4;
   EXPECT_TRUE(is_one_line_with(
       error_of(open), {"config.json: text_config", "'quantization_config' is 4", "expected"}));

@@ -153,6 +153,9 @@ TEST(BlockFormats, RowsInOnePiece) {
 TEST(BlockFormats, PackedSize) {
   for (const Format& format : kFormats) {
     const Weight weight = block_weight(format.format, 32, 512);
+    if (weight.format == WeightFormat::kBlocks) {
+      EXPECT_EQ(block_name(format.format), format.file);
+    }
     EXPECT_EQ(packed_bytes(weight).total(),
               static_cast<size_t>(32 * block_row_bytes(format.format, 512)))
         << format.file;
