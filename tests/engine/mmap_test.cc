@@ -152,14 +152,6 @@ TEST(Mapped, GateAndUpOfTwoKinds) {
       take_tensors(oracle_folder(model), folder.path(), ".gate_proj.");
       for (const bool is_mapped : {false, true}) {
         const EngineOptions options = is_mapped ? mapped_options(2) : test_options(2);
-        if (std::string(scheme) == "int4") {
-          const Error error = error_of([&] { Engine::load(folder.path(), options); });
-          EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-          EXPECT_TRUE(is_one_line_with(
-              error, {"gate_proj", "linear_bf16", "up_proj", "linear_int4g32", "reference"}))
-              << error.what();
-          continue;
-        }
         auto engine = Engine::load(folder.path(), options);
         const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
         auto other = Engine::load(folder.path(), test_options(1));
