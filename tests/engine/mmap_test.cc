@@ -143,8 +143,8 @@ void take_tensors(const std::string& from, const std::string& folder, const std:
   writer.finish();
 }
 
-// A gate of one kind beside an up of another: floats of any two widths go together, floats and
-// integers are refused before a step could take the one for the other.
+// A gate of one kind beside an up of another: floats of any two widths go together, and integers
+// beside floats run as floats.
 TEST(Mapped, GateAndUpOfTwoKinds) {
   for (const char* model : {"qwen3_moe", "llama"}) {
     for (const char* scheme : {"fp8", "int4"}) {
