@@ -33,7 +33,8 @@ using Json = nlohmann::json;
 /// A connection's socket.
 class Socket {
  public:
-  explicit Socket(const HttpPlace& place) {
+  /// `buffer`: bytes that the kernel may take in ahead of the reader; 0: as it likes.
+  explicit Socket(const HttpPlace& place, int buffer = 0) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -41,6 +42,9 @@ class Socket {
     if (problem != 0) refuse_place(place, ::gai_strerror(problem));
     for (const addrinfo* each = found; each != nullptr && number_ < 0; each = each->ai_next) {
       number_ = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (number_ >= 0 && buffer > 0) {  // later it would bound no window
+        ::setsockopt(number_, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+      }
       if (number_ >= 0 && ::connect(number_, each->ai_addr, each->ai_addrlen) != 0) close();
     }
     ::freeaddrinfo(found);
@@ -56,9 +60,6 @@ class Socket {
   void close() {
     if (number_ >= 0) ::close(number_);
     number_ = -1;
-  }
-  void limit_buffer(int bytes) const {
-    ::setsockopt(number_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
   }
   void send(std::string_view bytes) const {
     while (!bytes.empty()) {
@@ -102,8 +103,9 @@ class HttpRequest {
  public:
   HttpRequest(const HttpPlace& place, const vitrine::ServeRequest& request, LoadOutcome& outcome,
               const HttpLoadOptions& options)
-      : socket_(place), outcome_(outcome), options_(options) {
-    if (options.most_bytes_a_second > 0) socket_.limit_buffer(4096);
+      : socket_(place, options.most_bytes_a_second > 0 ? 4096 : 0),
+        outcome_(outcome),
+        options_(options) {
     begin_ = Clock::now();
     socket_.send(request_text(place, "/v1/completions", completion_body(request)));
   }

@@ -268,11 +268,15 @@ class GgufOracleTest(unittest.TestCase):
                 write_meant(folder, write_gguf(folder, file, kind_for(kind)), plain)
                 expected = transformers_logits(plain)
                 largest = max(map(abs, expected))
-                found = {kernels: score(file, kernels, TOKENS, "--kv-type", "f32")[0]["logits_last"]
-                         for kernels in PATHS}
-                self.assertLessEqual(worst_difference(expected, found["reference"]),
-                                     1e-4 * max(1.0, largest))
-                self.assertLessEqual(worst_difference(expected, found["fused"]), 0.1 * largest)
+                (fused, notes), (reference, _) = (score(file, kernels, TOKENS, "--strict",
+                                                        "--kv-type", "f32")
+                                                  for kernels in PATHS)
+                # Activations are int8 in both; transformers' are not.
+                self.assertLessEqual(worst_difference(expected, fused["logits_last"]), 0.1 * largest)
+                self.assertLessEqual(
+                    worst_difference(reference["logits_last"], fused["logits_last"]),
+                    0.02 * largest)
+                self.assertEqual(notes, "")
 
     def test_a_gate_beside_floats_runs_as_float32(self):
         for seed, (name, shape) in enumerate(WIDE.items()):
