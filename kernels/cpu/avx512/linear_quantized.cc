@@ -113,10 +113,69 @@ struct TokenBlocks {
   static constexpr int32_t kFewRows = 7;
 };
 
+/// A tile of a block format, decoded for all input rows.
+struct alignas(64) DecodedTile {
+  static constexpr int64_t kMaxCols = 4096;
+  int8_t numbers[kMaxCols * kTileRows];
+  Group groups[kMaxCols / kUnit];
+};
+
+bool is_decoded_once(const Weight& weight, int32_t rows) {
+  return rows >= TokenBlocks::kFewRows && weight.cols <= DecodedTile::kMaxCols &&
+         find_format(weight).decode != nullptr;
+}
+
+/// Dots of one tile with all blocks, [block][8].
+void dots_of_all(const Weight& weight, int64_t tile, const TokenBlocks& all, DecodedTile* decoded,
+                 __m512 (*dots)[8]) {
+  const FormatKernels& format = find_format(weight);
+  Weight whole = weight;
+  const Weight* matrix = &weight;
+  const DotsFunction* make_dots = format.one_tile;
+  if (is_decoded_once(weight, TokenBlocks::kFewRows)) {
+    format.decode(weight, tile, decoded->numbers, decoded->groups);
+    whole.data = decoded->numbers;
+    whole.scales = decoded->groups;
+    matrix = &whole;
+    make_dots = format.decoded_tile;
+  }
+  for (int i = 0; i < all.count; ++i) {
+    make_dots[block_index(all.blocks[i].tokens)](&matrix, &tile, all.rows[i], dots[i]);
+  }
+}
+
+/// linear_quantized of block formats with many rows: each tile is decoded once for all of them.
+__attribute__((noinline)) void linear_decoded(const Weight& weight, const Weight* up,
+                                              int64_t row_begin, int64_t row_end,
+                                              const Activations& input, const RowMap& rows,
+                                              const Target& target) {
+  DecodedTile decoded;
+  TokenBlocks all;
+  __m512 dots[TokenBlocks::kMax][8], up_dots[TokenBlocks::kMax][8];
+  for (int32_t first = 0; first < rows.count;) {
+    first = all.take(first, input, rows);
+    for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+      const __mmask16 stored = first_lanes(row_end - row);
+      dots_of_all(weight, row / kTileRows, all, &decoded, dots);
+      if (up != nullptr) dots_of_all(*up, row / kTileRows, all, &decoded, up_dots);
+      for (int i = 0; i < all.count; ++i) {
+        for (int t = 0; t < all.blocks[i].count; ++t) {
+          __m512 v = dots[i][t];
+          if (up != nullptr) v = _mm512_mul_ps(silu_lanes(v), up_dots[i][t]);
+          store_dots(target, all.blocks[i].m + t, row, stored, v);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                       const Activations& input, const RowMap& rows, const Target& target) {
+  if (is_decoded_once(weight, rows.count) || (up != nullptr && is_decoded_once(*up, rows.count))) {
+    return linear_decoded(weight, up, row_begin, row_end, input, rows, target);
+  }
   const DotsFunction side_by_side = find_format(weight).two_tiles[block_index(8)];
   const bool may_pair =
       up == nullptr && side_by_side != nullptr && rows.count >= 4 + TokenBlocks::kFewRows;

@@ -58,6 +58,10 @@ struct FormatKernels {
   // Null for 8 tokens where that takes many more registers than there are.
   DotsFunction two_tiles[5];
   UnpackFunction unpack;
+  // Of formats that take long to decode: a tile's numbers, unsigned, and groups once for many rows,
+  // and one_tile of a matrix that stands like that (Weight::data and scales). Null elsewhere.
+  UnpackFunction decode = nullptr;
+  const DotsFunction* decoded_tile = nullptr;
 };
 
 const FormatKernels& int4_format();
