@@ -58,8 +58,8 @@ struct FormatKernels {
   // Null for 8 tokens where that takes many more registers than there are.
   DotsFunction two_tiles[5];
   UnpackFunction unpack;
-  // Of formats that take long to decode: a tile's numbers, unsigned, and groups once for many rows,
-  // and one_tile of a matrix that stands like that (Weight::data and scales). Null elsewhere.
+  // These decode a tile once for many rows, of formats that take long to decode: its unsigned
+  // numbers and its groups, and one_tile of a matrix that stands like that (Weight::data, scales).
   UnpackFunction decode = nullptr;
   const DotsFunction* decoded_tile = nullptr;
 };
