@@ -27,6 +27,10 @@ std::vector<MatrixKind> all_kinds() {
   std::vector<MatrixKind> kinds = quantized_kinds();
   kinds.push_back({WeightFormat::kBF16});
   kinds.push_back({WeightFormat::kE4M3});
+  // Halves of groups with scales of their own take int8 rows.
+  std::erase_if(kinds, [](const MatrixKind& kind) {
+    return kind.format == WeightFormat::kBlocks && kind.block_format == BlockFormat::kIq2Xs;
+  });
   return kinds;
 }
 
