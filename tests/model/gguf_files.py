@@ -12,7 +12,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import load_file
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "quant"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "quant"))
 import gguf_blocks  # pylint: disable=wrong-import-position
 
 
