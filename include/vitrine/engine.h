@@ -91,7 +91,7 @@ struct EngineOptions {
   /// file when a step needs it, and the ones used last stay in the cache; it must hold what one
   /// layer of a step may need. The result is the same to the bit. 0: all experts are loaded.
   uint64_t expert_cache_bytes = 0;
-  /// With such a cache: the system is told to read the experts that the next layer's router chooses
+  /// Tells the system, with such a cache, to read the experts that the next layer's router chooses
   /// of this layer's input, while this layer is computed. It changes no result.
   bool expert_prefetch = true;
   /// Matrices are read where they stand, in the mapped file, and nothing is packed: loading is

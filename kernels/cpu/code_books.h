@@ -20,7 +20,6 @@ inline constexpr uint8_t kIq2Levels[4] = {8, 25, 43, 0};
 inline constexpr uint8_t kIq3XxsLevels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr uint8_t kIq3SLevels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 inline constexpr uint8_t kIq1Levels[4] = {0xff, 0, 1, 0};
-inline constexpr uint8_t kIq1LevelsTimes8[4] = {0xf8, 0, 8, 0};
 
 /// Expands one packed entry: each number of `log2(num_levels)` bits becomes the byte of its level.
 template <typename Wide, size_t num_levels>
@@ -41,8 +40,7 @@ static consteval std::array<Wide, num_entries> expand_entries(
   return book;
 }
 
-/// The books: 2, 4, 8, 1 and 2 KiB; those of IQ1 take 16 KiB. kIq1Book holds int8 values -1, 0, 1;
-/// kIq1BookTimes8 eight times these, to which a block's shift adds 1 or -1 (0.125 of a value).
+/// The books: 2, 4, 8, 1, 2 and 16 KiB. kIq1Book holds int8 values -1, 0 and 1.
 alignas(64) inline constexpr auto kIq2XxsBook = expand_entries<uint64_t>(kIq2XxsEntries,
                                                                          kIq2Levels);
 alignas(64) inline constexpr auto kIq2XsBook = expand_entries<uint64_t>(kIq2XsEntries, kIq2Levels);
@@ -51,8 +49,6 @@ alignas(64) inline constexpr auto kIq3XxsBook = expand_entries<uint32_t>(kIq3Xxs
                                                                          kIq3XxsLevels);
 alignas(64) inline constexpr auto kIq3SBook = expand_entries<uint32_t>(kIq3SEntries, kIq3SLevels);
 alignas(64) inline constexpr auto kIq1Book = expand_entries<uint64_t>(kIq1Entries, kIq1Levels);
-alignas(64) inline constexpr auto kIq1BookTimes8 = expand_entries<uint64_t>(kIq1Entries,
-                                                                            kIq1LevelsTimes8);
 
 /// The signs of eight values from seven stored bits: bit i is set where value i is negative, and
 /// the eighth is set where it makes their number even. IQ2_XXS, IQ2_XS and IQ3_XXS store seven.
@@ -64,16 +60,5 @@ static consteval std::array<uint8_t, 128> sign_patterns() {
   return patterns;
 }
 alignas(64) inline constexpr auto kSignPatterns = sign_patterns();
-
-/// Eight signs, bit i that of value i, as bytes: 0xff where it is negative, 0 elsewhere; a value v
-/// becomes (v ^ s) - s.
-static consteval std::array<uint64_t, 256> sign_bytes() {
-  std::array<uint64_t, 256> bytes{};
-  for (uint64_t signs = 0; signs < 256; ++signs) {
-    for (uint64_t i = 0; i < 8; ++i) bytes[signs] |= (signs >> i & 1) * 0xff << (8 * i);
-  }
-  return bytes;
-}
-alignas(64) inline constexpr auto kSignBytes = sign_bytes();
 
 }  // namespace vitrine::kernels

@@ -403,8 +403,6 @@ void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group
 
 /// True for the number of a BlockFormat.
 bool has_block_format(uint32_t ggml_type);
-/// The name of a format that is multiplied as it stands (kBlocks), "iq4_xs".
-std::string_view block_name(BlockFormat format);
 /// The handle of a matrix of such blocks (its pointers null). cols is a multiple of block_cols.
 Weight block_weight(BlockFormat format, int64_t rows, int64_t cols);
 /// Columns of a block: 32, 64, 128 or 256.

@@ -11,6 +11,10 @@
 namespace vitrine::kernels {
 namespace {
 
+using blocks::half_of;
+using blocks::is_finite_half;
+using blocks::take_nibbles;
+
 /// One block as it stands in a file: its stored numbers, in column order, and what they mean.
 struct Block {
   uint8_t numbers[kSuperCols];
@@ -47,27 +51,12 @@ constexpr const Shape* find_shape(BlockFormat format) {
   return nullptr;
 }
 
-uint16_t load_half(const uint8_t* bytes) {
-  uint16_t half;
-  memcpy(&half, bytes, sizeof(half));
-  return half;
-}
-
-/// Low nibbles are the first half of the columns, high nibbles the second.
-void read_nibbles(const uint8_t* bytes, int half, uint8_t* numbers) {
-  for (int i = 0; i < half; ++i) {
-    numbers[i] = bytes[i] & 15;
-    numbers[half + i] = bytes[i] >> 4;
-  }
-}
-
 /// Eight scales and eight minimums of six bits.
 void read_scales_and_minimums(const uint8_t* packed, Block* block) {
-  for (int j = 0; j < 4; ++j) {
-    block->scales[j] = packed[j] & 63;
-    block->minimums[j] = packed[j + 4] & 63;
-    block->scales[j + 4] = static_cast<uint8_t>((packed[j + 8] & 15) | packed[j] >> 6 << 4);
-    block->minimums[j + 4] = static_cast<uint8_t>(packed[j + 8] >> 4 | packed[j + 4] >> 6 << 4);
+  for (int u = 0; u < 8; ++u) {
+    const auto [scale, minimum] = blocks::scale_and_minimum(packed, u);
+    block->scales[u] = static_cast<uint8_t>(scale);
+    block->minimums[u] = static_cast<uint8_t>(minimum);
   }
 }
 
@@ -81,15 +70,15 @@ void read_two_bits(const uint8_t* bytes, uint8_t* numbers) {
 void read_q2k(const uint8_t* bytes, Block* block) {
   memcpy(block->scales, bytes, 16);
   read_two_bits(bytes + 16, block->numbers);
-  block->d = load_half(bytes + 80);
-  block->min = load_half(bytes + 82);
+  block->d = half_of(bytes + 80);
+  block->min = half_of(bytes + 82);
 }
 
 void read_q4k(const uint8_t* bytes, Block* block) {
-  block->d = load_half(bytes);
-  block->min = load_half(bytes + 2);
+  block->d = half_of(bytes);
+  block->min = half_of(bytes + 2);
   read_scales_and_minimums(bytes + 4, block);
-  for (int i = 0; i < 4; ++i) read_nibbles(bytes + 16 + 32 * i, 32, block->numbers + 64 * i);
+  for (int i = 0; i < 4; ++i) take_nibbles(bytes + 16 + 32 * i, 32, block->numbers + 64 * i);
 }
 
 void read_q6k(const uint8_t* bytes, Block* block) {
@@ -105,25 +94,25 @@ void read_q6k(const uint8_t* bytes, Block* block) {
     }
   }
   memcpy(block->scales, bytes + 192, 16);
-  block->d = load_half(bytes + 208);
+  block->d = half_of(bytes + 208);
 }
 
 VITRINE_INLINE void read_block(BlockFormat format, const uint8_t* bytes, Block* block) {
   switch (format) {
     case BlockFormat::kQ4_0:
-      block->d = load_half(bytes);
-      return read_nibbles(bytes + 2, 16, block->numbers);
+      block->d = half_of(bytes);
+      return take_nibbles(bytes + 2, 16, block->numbers);
     case BlockFormat::kQ4_1:
-      block->d = load_half(bytes);
-      block->min = load_half(bytes + 2);
-      return read_nibbles(bytes + 4, 16, block->numbers);
+      block->d = half_of(bytes);
+      block->min = half_of(bytes + 2);
+      return take_nibbles(bytes + 4, 16, block->numbers);
     case BlockFormat::kQ8_0:
-      block->d = load_half(bytes);
+      block->d = half_of(bytes);
       for (int i = 0; i < 32; ++i) block->numbers[i] = bytes[2 + i] ^ 0x80;
       return;
     case BlockFormat::kMxfp4:
       block->d = bytes[0];
-      return read_nibbles(bytes + 1, 16, block->numbers);
+      return take_nibbles(bytes + 1, 16, block->numbers);
     case BlockFormat::kQ2_K: return read_q2k(bytes, block);
     case BlockFormat::kQ4_K: return read_q4k(bytes, block);
     case BlockFormat::kQ6_K: return read_q6k(bytes, block);
@@ -208,8 +197,6 @@ VITRINE_INLINE void store_meaning(const Weight& weight, const Shape& shape, cons
   memcpy(scales + 2 * (entry * kTileRows + r), &block.d, 2);
   if (offsets != nullptr) memcpy(offsets + 2 * (entry * kTileRows + r), &block.min, 2);
 }
-
-using blocks::is_finite_half;
 
 /// pack_blocks of one format, so that all its constants are known: twice as fast.
 template <BlockFormat kFormat>
@@ -297,8 +284,6 @@ bool has_block_format(uint32_t ggml_type) {
   const auto format = static_cast<BlockFormat>(ggml_type);
   return find_shape(format) != nullptr || blocks::find_shape(format).cols != 0;
 }
-
-std::string_view block_name(BlockFormat format) { return blocks::find_shape(format).name; }
 
 Weight block_weight(BlockFormat format, int64_t rows, int64_t cols) {
   Weight weight = {.format = WeightFormat::kBlocks,

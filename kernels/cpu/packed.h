@@ -118,6 +118,12 @@ struct GroupMeaning {
   bool has_two_scales = false;  // `scale` is the first part's, `minimum` the other's
 };
 
+/// What a number of that half of a group is multiplied with, the product rounded.
+static inline float scale_of_part(const GroupMeaning& meaning, int64_t part) {
+  if (meaning.has_two_scales && part == 1) return meaning.minimum;
+  return meaning.scale * static_cast<float>(meaning.part_scale[part]);
+}
+
 /// 32 columns of a tile of kBlocks: signed numbers as [fours of columns][16 rows][4], and what they
 /// mean in each row (their bias is taken off).
 struct DecodedUnit {

@@ -11,9 +11,8 @@ constexpr int64_t kRowAlignment = 64;
 /// Two scales a unit, where halves of it have their own.
 constexpr bool has_parts(WeightFormat format) { return format == WeightFormat::kQ6K; }
 bool has_parts(const Weight& weight) {
-  if (weight.format != WeightFormat::kBlocks) return has_parts(weight.format);
-  const blocks::Shape shape = blocks::find_shape(weight.block_format);
-  return shape.has_two_parts || shape.has_two_scales;
+  const blocks::Shape shape = blocks::shape_of(weight);
+  return has_parts(weight.format) || shape.has_two_parts || shape.has_two_scales;
 }
 
 /// Formats with minimums, and of two bits, have none.
@@ -23,7 +22,7 @@ bool has_place(const Weight& weight) {
     case WeightFormat::kInt4: return weight.offset_format == OffsetFormat::kNone;
     case WeightFormat::kQ6K:
     case WeightFormat::kMxfp4: return true;
-    case WeightFormat::kBlocks: return !blocks::find_shape(weight.block_format).has_minimum;
+    case WeightFormat::kBlocks: return !blocks::shape_of(weight).has_minimum;
     default: return false;
   }
 }
@@ -48,7 +47,7 @@ void make_rows(const Weight& weight, const RowMajor& shape, std::byte* to) {
         *numbers++ = static_cast<int8_t>(decode_number(kFormat, number) - meaning.bias);
       }
       for (int part = 0; part < parts; ++part) {
-        scales[group * parts + part] = meaning.scale * static_cast<float>(meaning.part_scale[part]);
+        scales[group * parts + part] = scale_of_part(meaning, part);
       }
     }
   }
@@ -68,10 +67,7 @@ void make_block_rows(const Weight& weight, const RowMajor& shape, std::byte* to)
         auto* scales = reinterpret_cast<float*>(row + weight.cols) + u * parts;
         const GroupMeaning& meaning = decoded.meanings[r];
         for (int c = 0; c < kUnitCols; ++c) numbers[c] = decoded.numbers[c / 4][4 * r + c % 4];
-        for (int part = 0; part < parts; ++part) {
-          scales[part] = meaning.scale * static_cast<float>(meaning.part_scale[part]);
-        }
-        if (meaning.has_two_scales) scales[1] = meaning.minimum;
+        for (int part = 0; part < parts; ++part) scales[part] = scale_of_part(meaning, part);
       }
     }
   }

@@ -81,10 +81,7 @@ static void widen_block_row(const Weight& weight, int64_t row, float multiplier,
     const int64_t c = col % kUnitCols;
     if (c == 0) decode_unit(weight, row / kTileRows, col / kUnitCols, &unit);
     const GroupMeaning& meaning = unit.meanings[r];
-    const int64_t part = c / (kUnitCols / 2);
-    const float scale = meaning.has_two_scales && part == 1
-                            ? meaning.minimum
-                            : meaning.scale * static_cast<float>(meaning.part_scale[part]);
+    const float scale = scale_of_part(meaning, c / (kUnitCols / 2));
     float value = scale * static_cast<float>(unit.numbers[c / 4][4 * r + c % 4]);
     if (meaning.has_minimum) value += meaning.minimum;
     out[col] = value * multiplier;

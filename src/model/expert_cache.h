@@ -50,6 +50,7 @@ class FileExpertCache final : public ops::ExpertCache {
   }
   void wait(int32_t expert) noexcept override;
   void finish() override;
+  bool reads_ahead() const override { return reads_ahead_; }
   void prefetch(const int32_t* experts, int32_t count) override;
 
   bool is_empty() const { return experts_.empty(); }

@@ -188,6 +188,8 @@ class ExpertCache {
   virtual void wait(int32_t expert) noexcept = 0;
   /// Throws what reading a selected one failed with.
   virtual void finish() = 0;
+  /// Whether prefetch has an effect.
+  virtual bool reads_ahead() const = 0;
   /// Names experts that the next layer with such may need: the system begins to read those that are
   /// not here.
   virtual void prefetch(const int32_t* experts, int32_t count) = 0;

@@ -59,7 +59,8 @@ class PlannedRouter final : public PlannedOp {
     for (const auto& layer : context.audit.layers) {
       if (layer.layer == node.layer) slots_ = layer;
     }
-    if (context.weights.experts() != nullptr) plan_prediction(context);
+    const ExpertCache* cache = context.weights.experts();
+    if (cache != nullptr && cache->reads_ahead()) plan_prediction(context);
     token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
     add_phase(low_rank_.first_half(
         make_phase(this, "logits", &PlannedRouter::product_pieces, &PlannedRouter::multiply)));
@@ -86,12 +87,7 @@ class PlannedRouter final : public PlannedOp {
       int32_t* ids = routes.ids + token * routes.top_k;
       float* weights = routes.weights + token * routes.top_k;
       float* probs = routes.probs + token * routes.num_experts;
-      if (scored_) {
-        scored_->choose(kernel_, logits_->row(token), probs, ids, weights);
-      } else {
-        kernel_.router_top_k(logits_->row(token), routes.num_experts, routes.top_k, normalize_,
-                             softmax_after_, probs, ids, weights);
-      }
+      choose_experts(logits_->row(token), probs, ids, weights);
       if (step.forced_routes != nullptr) force(step, token, probs, ids, weights);
       if (step.audit && slots_.expert_ids >= 0) record(step, token, ids, weights, probs);
     }
@@ -123,6 +119,12 @@ class PlannedRouter final : public PlannedOp {
                      input, rows, bias_, nullptr, logits_->row(first), logits_->width);
   }
 
+  void choose_experts(const float* logits, float* probs, int32_t* ids, float* weights) const {
+    if (scored_) return scored_->choose(kernel_, logits, probs, ids, weights);
+    kernel_.router_top_k(logits, routes_->num_experts, routes_->top_k, normalize_, softmax_after_,
+                         probs, ids, weights);
+  }
+
   /// Another layer's stream may not have the quantized rows that this matrix takes.
   void plan_prediction(PlanContext& context) {
     if (is_quantized(weight_)) return;
@@ -134,12 +136,7 @@ class PlannedRouter final : public PlannedOp {
     routes_->predict = [this](const RowBuffer& input, int32_t row) {
       products_.linear(weight_, 0, weight_.rows, activations(input, weight_), {&row, &kFirst, 1},
                        bias_, nullptr, guess_logits_, weight_.rows);
-      if (scored_) {
-        scored_->choose(kernel_, guess_logits_, guess_probs_, guess_ids_, guess_weights_);
-      } else {
-        kernel_.router_top_k(guess_logits_, routes_->num_experts, routes_->top_k, normalize_,
-                             softmax_after_, guess_probs_, guess_ids_, guess_weights_);
-      }
+      choose_experts(guess_logits_, guess_probs_, guess_ids_, guess_weights_);
       return guess_ids_;
     };
   }

@@ -7,6 +7,7 @@
 
 #include "../support/test_data.h"
 #include "kernel_test_util.h"
+#include "kernels/cpu/blocks/list.h"
 
 namespace vitrine::kernels::testing {
 namespace {
@@ -154,7 +155,7 @@ TEST(BlockFormats, PackedSize) {
   for (const Format& format : kFormats) {
     const Weight weight = block_weight(format.format, 32, 512);
     if (weight.format == WeightFormat::kBlocks) {
-      EXPECT_EQ(block_name(format.format), format.file);
+      EXPECT_STREQ(blocks::find_shape(format.format).name, format.file);
     }
     EXPECT_EQ(packed_bytes(weight).total(),
               static_cast<size_t>(32 * block_row_bytes(format.format, 512)))

@@ -60,11 +60,8 @@ struct BlockLanes {
   /// last bit of each eight is the parity of the others.
   VITRINE_INLINE void seven_signs(const uint8_t* planes, int s, int half, Plane* signs) {
     signs[0] = plane(planes + 16 * s, half);
-    signs[1] = plane(planes + 16 * s + 8, half) & 0x77777777;
-    Plane parity = signs[0] ^ signs[1];
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    signs[1] |= (parity & 0x11111111) << 3;
+    signs[1] = plane(planes + 16 * s + 8, half);
+    blocks::complete_signs(signs);
   }
   VITRINE_INLINE Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     const __m256i is_clear = _mm256_cmpeq_epi32(flags, _mm256_setzero_si256());

@@ -28,9 +28,8 @@ struct AsTheyAre {
   VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return {static_cast<const uint8_t*>(weight.data) + index * (weight.cols / kUnit) * kUnitBytes,
-            static_cast<const uint8_t*>(weight.scales) +
-                index * (weight.cols / Blocks::kCols) * Blocks::kScaleBytes,
+    return {blocks::units_of<Blocks>(weight, index),
+            blocks::scales_of<Blocks>(weight, index),
             nullptr,
             weight.scale_format,
             OffsetFormat::kNone,

@@ -195,17 +195,14 @@ __attribute__((noinline)) void block_dots(const Weight& weight, const Unpacked& 
 
 /// The halves of a group have scales of their own.
 bool has_two_parts(const Weight& weight) {
-  if (weight.format == WeightFormat::kBlocks) {
-    return blocks::find_shape(weight.block_format).has_two_parts;
-  }
-  return weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ6K;
+  return weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ6K ||
+         blocks::shape_of(weight).has_two_parts;
 }
 
 void dots_of(const Weight& weight, const Unpacked& tile, const Block& block, __m512* dots) {
   const bool minimum = weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ4K ||
                        weight.offset_format > OffsetFormat::kZeroPoint ||
-                       (weight.format == WeightFormat::kBlocks &&
-                        blocks::find_shape(weight.block_format).has_minimum);
+                       blocks::shape_of(weight).has_minimum;
   // Unsigned nibbles with a minimum are the same as signed bytes.
   const bool offsets =
       weight.offset_format == OffsetFormat::kZeroPoint ||
@@ -323,10 +320,7 @@ Target from_row(Target target, int32_t count) {
 }
 
 /// These go the other way: a product of tiles has integer scales for the halves of a group.
-bool has_two_scales(const Weight& weight) {
-  return weight.format == WeightFormat::kBlocks &&
-         blocks::find_shape(weight.block_format).has_two_scales;
-}
+bool has_two_scales(const Weight& weight) { return blocks::shape_of(weight).has_two_scales; }
 
 }  // namespace
 

@@ -46,12 +46,20 @@ TokenRows rows_of(const TokenBlock& block, const Activations& input, const RowMa
   return token_rows;
 }
 
-void one_tile(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
-              const TokenBlock& block, const TokenRows& tokens, const Target& target) {
+/// A matrix, or a pair of them, with their kernels.
+struct Matrices {
+  const Weight& weight;
+  const Weight* up;
+  const FormatKernels& format = find_format(weight);
+  const FormatKernels* up_format = up != nullptr ? &find_format(*up) : nullptr;
+};
+
+void one_tile(const Matrices& of, int64_t row, int64_t row_end, const TokenBlock& block,
+              const TokenRows& tokens, const Target& target) {
+  const auto& [weight, up, format, up_format] = of;
   const Weight* matrices[2] = {&weight, up};
   const int64_t tiles[2] = {row / kTileRows, row / kTileRows};
   __m512 dots[16];
-  const FormatKernels& format = find_format(weight);
   const int index = block_index(block.tokens);
   if (up == nullptr) {
     format.one_tile[index](matrices, tiles, tokens, dots);
@@ -59,7 +67,7 @@ void one_tile(const Weight& weight, const Weight* up, int64_t row, int64_t row_e
     format.two_tiles[index](matrices, tiles, tokens, dots);
   } else {
     format.one_tile[index](matrices, tiles, tokens, dots);
-    find_format(*up).one_tile[index](matrices + 1, tiles, tokens, dots + block.tokens);
+    up_format->one_tile[index](matrices + 1, tiles, tokens, dots + block.tokens);
   }
   const __mmask16 stored = first_lanes(row_end - row);
   for (int t = 0; t < block.count; ++t) {
@@ -120,9 +128,8 @@ struct alignas(64) DecodedTile {
   Group groups[kMaxCols / kUnit];
 };
 
-bool is_decoded_once(const Weight& weight, int32_t rows) {
-  return rows >= TokenBlocks::kFewRows && weight.cols <= DecodedTile::kMaxCols &&
-         find_format(weight).decode != nullptr;
+bool can_decode_once(const Weight& weight) {
+  return weight.cols <= DecodedTile::kMaxCols && find_format(weight).decode != nullptr;
 }
 
 /// Dots of one tile with all blocks, [block][8].
@@ -132,7 +139,7 @@ void dots_of_all(const Weight& weight, int64_t tile, const TokenBlocks& all, Dec
   Weight whole = weight;
   const Weight* matrix = &weight;
   const DotsFunction* make_dots = format.one_tile;
-  if (is_decoded_once(weight, TokenBlocks::kFewRows)) {
+  if (can_decode_once(weight)) {
     format.decode(weight, tile, decoded->numbers, decoded->groups);
     whole.data = decoded->numbers;
     whole.scales = decoded->groups;
@@ -173,10 +180,12 @@ __attribute__((noinline)) void linear_decoded(const Weight& weight, const Weight
 
 void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                       const Activations& input, const RowMap& rows, const Target& target) {
-  if (is_decoded_once(weight, rows.count) || (up != nullptr && is_decoded_once(*up, rows.count))) {
+  const bool has_many = rows.count >= TokenBlocks::kFewRows;
+  if (has_many && (can_decode_once(weight) || (up != nullptr && can_decode_once(*up)))) {
     return linear_decoded(weight, up, row_begin, row_end, input, rows, target);
   }
-  const DotsFunction side_by_side = find_format(weight).two_tiles[block_index(8)];
+  const Matrices matrices = {weight, up};
+  const DotsFunction side_by_side = matrices.format.two_tiles[block_index(8)];
   const bool may_pair =
       up == nullptr && side_by_side != nullptr && rows.count >= 4 + TokenBlocks::kFewRows;
   TokenBlocks all;
@@ -190,9 +199,9 @@ void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin,
           two_tiles(side_by_side, weight, row, row_end, block, all.rows[i], target);
           continue;
         }
-        one_tile(weight, up, row, row_end, block, all.rows[i], target);
+        one_tile(matrices, row, row_end, block, all.rows[i], target);
         if (is_pair) {
-          one_tile(weight, up, row + kTileRows, row_end, block, all.rows[i], target);
+          one_tile(matrices, row + kTileRows, row_end, block, all.rows[i], target);
         }
       }
       row += is_pair ? 2 * kTileRows : kTileRows;

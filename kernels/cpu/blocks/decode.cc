@@ -11,11 +11,7 @@ namespace {
 template <class Format>
 void decode(const Weight& weight, int64_t tile, int64_t unit, DecodedUnit* out) {
   using Lanes = portable::BlockLanes;
-  const int64_t units = weight.cols / kUnitCols;
-  const uint8_t* data =
-      static_cast<const uint8_t*>(weight.data) + tile * units * Format::kUnitBytes;
-  const uint8_t* scales = static_cast<const uint8_t*>(weight.scales) +
-                          tile * (weight.cols / Format::kCols) * Format::kScaleBytes;
+  const uint8_t* data = blocks::units_of<Format>(weight, tile);
   for (int s = 0; s < kUnitCols / 8; ++s) {
     const auto eight = Format::template step<Lanes>(data + unit * Format::kUnitBytes, unit, s, 0);
     for (int i = 0; i < 4 * kTileRows; ++i) {
@@ -23,7 +19,8 @@ void decode(const Weight& weight, int64_t tile, int64_t unit, DecodedUnit* out) 
       out->numbers[2 * s + 1][i] = static_cast<int8_t>(eight.high.at[i] - Format::kBias);
     }
   }
-  const auto meaning = Format::template group<Lanes>(data, scales, unit, 0);
+  const auto meaning =
+      Format::template group<Lanes>(data, blocks::scales_of<Format>(weight, tile), unit, 0);
   const float multiplier = Format::kTwoScales ? weight.multiplier : 1.0f;
   for (int r = 0; r < kTileRows; ++r) {
     out->meanings[r] = {.scale = meaning.scale.at[r] * multiplier,

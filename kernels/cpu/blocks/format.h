@@ -174,4 +174,56 @@ VITRINE_BLOCK_INLINE Meaning<Lanes> scale_and_parts(typename Lanes::Floats scale
 
 VITRINE_BLOCK_INLINE bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
+/// What formats have that keep a half for each kBlockCols columns, and no other scale.
+template <int kBlockCols>
+struct OneHalf {
+  static constexpr int kScaleBytes = kRowHalves;
+
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
+                                            int half) {
+    return scale_alone<Lanes>(
+        Lanes::halves(scales + kScaleBytes * (g * kUnitCols / kBlockCols), half));
+  }
+};
+
+/// The six bits of scale and minimum u of the eight of a Q4_K or Q5_K block, from 12 bytes.
+struct ScaleAndMinimum {
+  uint32_t scale, minimum;
+};
+VITRINE_BLOCK_INLINE ScaleAndMinimum scale_and_minimum(const uint8_t* packed, int u) {
+  const uint32_t own = packed[u], next = packed[u + 4];
+  if (u < 4) return {own & 63, next & 63};
+  return {(next & 15) | static_cast<uint32_t>(packed[u - 4]) >> 6 << 4, next >> 4 | own >> 6 << 4};
+}
+
+/// Two numbers of six bits that belong to unit u: the nibbles of a byte for each unit, and of a
+/// byte for each two units two high bits of both.
+template <class Lanes>
+struct SixBits {
+  typename Lanes::Ints first;
+  typename Lanes::Ints second;
+};
+template <class Lanes>
+VITRINE_BLOCK_INLINE SixBits<Lanes> six_bits(const uint8_t* low_bytes, const uint8_t* high_bytes,
+                                             int u, int half) {
+  const auto low = Lanes::bytes(low_bytes + kTileRows * u, half);
+  const auto pair = Lanes::bytes(high_bytes + kTileRows * (u / 2), half);
+  const auto high = Lanes::shift_right(pair, 4 * (u % 2));
+  return {Lanes::bit_or(Lanes::mask(low, 15), Lanes::shift_left(Lanes::mask(high, 3), 4)),
+          Lanes::bit_or(Lanes::mask(Lanes::shift_right(low, 4), 15),
+                        Lanes::shift_left(Lanes::mask(high, 12), 2))};
+}
+
+/// Makes the last of eight signs the parity of the others; signs are two planes, of the first four
+/// columns and of the last.
+template <class Plane>
+VITRINE_BLOCK_INLINE void complete_signs(Plane* signs) {
+  signs[1] &= static_cast<Plane>(0x7777777777777777);
+  Plane parity = signs[0] ^ signs[1];
+  parity ^= parity >> 2;
+  parity ^= parity >> 1;
+  signs[1] |= (parity & static_cast<Plane>(0x1111111111111111)) << 3;
+}
+
 }  // namespace vitrine::kernels::blocks

@@ -7,7 +7,7 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq2S : SignedBytes {
+struct Iq2S : SignedBytes, TwoScalesInAByte {
   static constexpr BlockFormat kFormat = BlockFormat::kIq2S;
   static constexpr const char* kName = "iq2_s";
   static constexpr int kCols = 256, kBytes = 82;
@@ -15,7 +15,6 @@ struct Iq2S : SignedBytes {
   // block: d; for each unit a byte, its two scales.
   static constexpr int kSigns = 4 * kTileRows, kHigh = kSigns + kSignBytes;
   static constexpr int kUnitBytes = kHigh + kTileRows;
-  static constexpr int kScaleBytes = kRowHalves + 8 * kTileRows;
   static constexpr bool kTwoParts = true, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
@@ -26,20 +25,10 @@ struct Iq2S : SignedBytes {
         put_signs(unit + kSigns, r, e, block[34 + 4 * u + e]);
       }
       unit[kHigh + r] = block[66 + u];
-      scales[kRowHalves + kTileRows * u + r] = block[74 + u];
     }
+    put(block + 74, r, scales);
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    const uint8_t* block = scales + kScaleBytes * (g / 8);
-    const auto pair = Lanes::bytes(block + kRowHalves + kTileRows * (g % 8), half);
-    return scale_and_parts<Lanes>(scaled_half<Lanes>(block, half, 0.125f),
-                                  odd<Lanes>(Lanes::mask(pair, 15)),
-                                  odd<Lanes>(Lanes::shift_right(pair, 4)));
   }
 
   template <class Lanes>

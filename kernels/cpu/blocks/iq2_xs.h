@@ -7,7 +7,7 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq2Xs : SignedBytes {
+struct Iq2Xs : SignedBytes, TwoScalesInAByte {
   static constexpr BlockFormat kFormat = BlockFormat::kIq2Xs;
   static constexpr const char* kName = "iq2_xs";
   static constexpr int kCols = 256, kBytes = 74;
@@ -15,7 +15,6 @@ struct Iq2Xs : SignedBytes {
   // ones. A block's scales: d; for each unit a byte, its two scales.
   static constexpr int kSigns = 4 * kTileRows;
   static constexpr int kUnitBytes = kSigns + kSignBytes;
-  static constexpr int kScaleBytes = kRowHalves + 8 * kTileRows;
   static constexpr bool kTwoParts = true, kTwoScales = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
@@ -25,19 +24,9 @@ struct Iq2Xs : SignedBytes {
       unit[kTileRows * (e % 4) + r] = static_cast<uint8_t>(code);
       put_signs(unit + kSigns, r, e % 4, code >> 9 | (code >> 8 & 1) << 7);
     }
-    for (int u = 0; u < 8; ++u) scales[kRowHalves + kTileRows * u + r] = block[66 + u];
+    put(block + 66, r, scales);
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    const uint8_t* block = scales + kScaleBytes * (g / 8);
-    const auto pair = Lanes::bytes(block + kRowHalves + kTileRows * (g % 8), half);
-    return scale_and_parts<Lanes>(scaled_half<Lanes>(block, half, 0.125f),
-                                  odd<Lanes>(Lanes::mask(pair, 15)),
-                                  odd<Lanes>(Lanes::shift_right(pair, 4)));
   }
 
   template <class Lanes>

@@ -20,13 +20,8 @@ struct Iq2Xxs : SignedBytes {
     for (int u = 0; u < 8; ++u) {
       const uint8_t* source = block + 2 + 8 * u;
       uint8_t* unit = units + kUnitBytes * u;
-      uint32_t word;
-      memcpy(&word, source + 4, sizeof word);
-      for (int e = 0; e < 4; ++e) {
-        unit[kTileRows * e + r] = source[e];
-        const uint32_t spare = word >> (28 + e) & 1;
-        put_signs(unit + kSigns, r, e, (word >> (7 * e) & 127) | spare << 7);
-      }
+      for (int e = 0; e < 4; ++e) unit[kTileRows * e + r] = source[e];
+      put_signs_and_scale(unit + kSigns, r, source + 4);
     }
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
@@ -35,9 +30,8 @@ struct Iq2Xxs : SignedBytes {
   template <class Lanes>
   VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t* data, const uint8_t* scales, int64_t g,
                                             int half) {
-    const auto scale = odd<Lanes>(spare_bits<Lanes>(data + kUnitBytes * g + kSigns, half));
-    const auto d = scaled_half<Lanes>(scales + kScaleBytes * (g / 8), half, 0.125f);
-    return scale_alone<Lanes>(Lanes::mul(d, Lanes::to_float(scale)));
+    return scale_in_spare_bits<Lanes>(data + kUnitBytes * g + kSigns,
+                                      scales + kScaleBytes * (g / 8), half, 0.125f);
   }
 
   template <class Lanes>

@@ -19,13 +19,8 @@ struct Iq3Xxs : SignedBytes {
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 8; ++u) {
       uint8_t* unit = units + kUnitBytes * u;
-      uint32_t word;
-      memcpy(&word, block + 66 + 4 * u, sizeof word);
       for (int f = 0; f < 8; ++f) unit[kTileRows * f + r] = block[2 + 8 * u + f];
-      for (int e = 0; e < 4; ++e) {
-        const uint32_t spare = word >> (28 + e) & 1;
-        put_signs(unit + kSigns, r, e, (word >> (7 * e) & 127) | spare << 7);
-      }
+      put_signs_and_scale(unit + kSigns, r, block + 66 + 4 * u);
     }
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
@@ -34,9 +29,8 @@ struct Iq3Xxs : SignedBytes {
   template <class Lanes>
   VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t* data, const uint8_t* scales, int64_t g,
                                             int half) {
-    const auto scale = odd<Lanes>(spare_bits<Lanes>(data + kUnitBytes * g + kSigns, half));
-    const auto d = scaled_half<Lanes>(scales + kScaleBytes * (g / 8), half, 0.25f);
-    return scale_alone<Lanes>(Lanes::mul(d, Lanes::to_float(scale)));
+    return scale_in_spare_bits<Lanes>(data + kUnitBytes * g + kSigns,
+                                      scales + kScaleBytes * (g / 8), half, 0.25f);
   }
 
   template <class Lanes>

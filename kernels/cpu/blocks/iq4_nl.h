@@ -22,11 +22,11 @@ struct NonlinearNibbles {
   }
 };
 
-struct Iq4Nl {
+struct Iq4Nl : OneHalf<32> {
   static constexpr BlockFormat kFormat = BlockFormat::kIq4Nl;
   static constexpr const char* kName = "iq4_nl";
   static constexpr int kCols = 32, kBytes = 18;
-  static constexpr int kUnitBytes = NonlinearNibbles::kUnitBytes, kScaleBytes = kRowHalves;
+  static constexpr int kUnitBytes = NonlinearNibbles::kUnitBytes;
   static constexpr int kBias = 128, kChain = 1;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
@@ -36,12 +36,6 @@ struct Iq4Nl {
     put_nibbles(units, r, codes);
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * g, half));
   }
 
   template <class Lanes>

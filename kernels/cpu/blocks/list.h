@@ -64,4 +64,21 @@ static inline Shape find_shape(BlockFormat format) {
   return shape;
 }
 
+/// The shape of a matrix of kBlocks; of any other all is 0.
+static inline Shape shape_of(const Weight& weight) {
+  return weight.format == WeightFormat::kBlocks ? find_shape(weight.block_format) : Shape{};
+}
+
+/// Where a tile's units begin, and its blocks' scales.
+template <class Format>
+static const uint8_t* units_of(const Weight& weight, int64_t tile) {
+  return static_cast<const uint8_t*>(weight.data) +
+         tile * (weight.cols / kUnitCols) * Format::kUnitBytes;
+}
+template <class Format>
+static const uint8_t* scales_of(const Weight& weight, int64_t tile) {
+  return static_cast<const uint8_t*>(weight.scales) +
+         tile * (weight.cols / Format::kCols) * Format::kScaleBytes;
+}
+
 }  // namespace vitrine::kernels::blocks

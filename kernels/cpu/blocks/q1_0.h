@@ -6,11 +6,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Q1_0 {
+struct Q1_0 : OneHalf<128> {
   static constexpr BlockFormat kFormat = BlockFormat::kQ1_0;
   static constexpr const char* kName = "q1_0";
   static constexpr int kCols = 128, kBytes = 18;
-  static constexpr int kUnitBytes = 8 * kPlaneBytes, kScaleBytes = kRowHalves;
+  static constexpr int kUnitBytes = 8 * kPlaneBytes;
   static constexpr int kBias = 1, kChain = 8;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
@@ -20,12 +20,6 @@ struct Q1_0 {
     }
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * (g / 4), half));
   }
 
   template <class Lanes>

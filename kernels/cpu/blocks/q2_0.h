@@ -6,11 +6,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Q2_0 {
+struct Q2_0 : OneHalf<64> {
   static constexpr BlockFormat kFormat = BlockFormat::kQ2_0;
   static constexpr const char* kName = "q2_0";
   static constexpr int kCols = 64, kBytes = 18;
-  static constexpr int kUnitBytes = 2 * kRowWords, kScaleBytes = kRowHalves;
+  static constexpr int kUnitBytes = 2 * kRowWords;
   static constexpr int kBias = 1, kChain = 8;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
@@ -24,12 +24,6 @@ struct Q2_0 {
     }
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * (g / 2), half));
   }
 
   template <class Lanes>

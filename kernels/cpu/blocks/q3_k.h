@@ -46,15 +46,9 @@ struct Q3_K {
   VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
                                             int half) {
     const uint8_t* block = scales + kScaleBytes * (g / 8);
-    const int u = static_cast<int>(g % 8);
-    const auto low = Lanes::bytes(block + kLow + kTileRows * u, half);
-    const auto pair = Lanes::bytes(block + kHigh + kTileRows * (u / 2), half);
-    const auto high = Lanes::shift_right(pair, 4 * (u % 2));
+    const auto [first, second] =
+        six_bits<Lanes>(block + kLow, block + kHigh, static_cast<int>(g % 8), half);
     const auto bias = Lanes::set_ints(-32);
-    const auto first =
-        Lanes::bit_or(Lanes::mask(low, 15), Lanes::shift_left(Lanes::mask(high, 3), 4));
-    const auto second = Lanes::bit_or(Lanes::mask(Lanes::shift_right(low, 4), 15),
-                                      Lanes::shift_left(Lanes::mask(high, 12), 2));
     return scale_and_parts<Lanes>(Lanes::halves(block, half), Lanes::add(first, bias),
                                   Lanes::add(second, bias));
   }

@@ -27,11 +27,11 @@ struct FiveBits {
   }
 };
 
-struct Q5_0 {
+struct Q5_0 : OneHalf<32> {
   static constexpr BlockFormat kFormat = BlockFormat::kQ5_0;
   static constexpr const char* kName = "q5_0";
   static constexpr int kCols = 32, kBytes = 22;
-  static constexpr int kUnitBytes = FiveBits::kUnitBytes, kScaleBytes = kRowHalves;
+  static constexpr int kUnitBytes = FiveBits::kUnitBytes;
   static constexpr int kBias = 16, kChain = 4;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
@@ -41,12 +41,6 @@ struct Q5_0 {
     FiveBits::put(units, r, numbers);
     put_half(scales, r, half_of(block));
     return is_finite_half(half_of(block));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * g, half));
   }
 
   template <class Lanes>

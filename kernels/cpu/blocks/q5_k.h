@@ -19,13 +19,8 @@ struct Q5_K {
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = true;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
-    const uint8_t* packed = block + 4;
     for (int u = 0; u < 8; ++u) {
-      const int at = u % 4;
-      const uint32_t scale =
-          u < 4 ? packed[at] & 63u : (packed[at + 8] & 15u) | packed[at] >> 6 << 4;
-      const uint32_t minimum =
-          u < 4 ? packed[at + 4] & 63u : packed[at + 8] >> 4 | packed[at + 4] >> 6 << 4;
+      const auto [scale, minimum] = scale_and_minimum(block + 4, u);
       scales[kLow + kTileRows * u + r] = static_cast<uint8_t>((scale & 15) | (minimum & 15) << 4);
       scales[kHigh + kTileRows * (u / 2) + r] |=
           static_cast<uint8_t>((scale >> 4 | minimum >> 4 << 2) << (4 * (u % 2)));
@@ -45,14 +40,8 @@ struct Q5_K {
   VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
                                             int half) {
     const uint8_t* block = scales + kScaleBytes * (g / 8);
-    const int u = static_cast<int>(g % 8);
-    const auto low = Lanes::bytes(block + kLow + kTileRows * u, half);
-    const auto pair = Lanes::bytes(block + kHigh + kTileRows * (u / 2), half);
-    const auto high = Lanes::shift_right(pair, 4 * (u % 2));
-    const auto scale =
-        Lanes::bit_or(Lanes::mask(low, 15), Lanes::shift_left(Lanes::mask(high, 3), 4));
-    const auto minimum = Lanes::bit_or(Lanes::mask(Lanes::shift_right(low, 4), 15),
-                                       Lanes::shift_left(Lanes::mask(high, 12), 2));
+    const auto [scale, minimum] =
+        six_bits<Lanes>(block + kLow, block + kHigh, static_cast<int>(g % 8), half);
     auto meaning =
         scale_alone<Lanes>(Lanes::mul(Lanes::halves(block, half), Lanes::to_float(scale)));
     meaning.minimum = Lanes::negative(

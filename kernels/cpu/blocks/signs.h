@@ -60,6 +60,45 @@ VITRINE_BLOCK_INLINE typename Lanes::Floats scaled_half(const uint8_t* halves, i
   return Lanes::mul(Lanes::halves(halves, half), Lanes::set(factor));
 }
 
+/// Packs four times seven signs, and a scale of four bits as spare ones, from the 32 bits of
+/// IQ2_XXS and IQ3_XXS.
+VITRINE_BLOCK_INLINE void put_signs_and_scale(uint8_t* planes, int r, const uint8_t* word_bytes) {
+  uint32_t word;
+  memcpy(&word, word_bytes, sizeof word);
+  for (int e = 0; e < 4; ++e) {
+    put_signs(planes, r, e, (word >> (7 * e) & 127) | (word >> (28 + e) & 1) << 7);
+  }
+}
+
+/// The meaning of a half, times a factor, times the odd number of a scale in spare bits.
+template <class Lanes>
+VITRINE_BLOCK_INLINE Meaning<Lanes> scale_in_spare_bits(const uint8_t* planes,
+                                                        const uint8_t* halves, int half,
+                                                        float factor) {
+  const auto scale = odd<Lanes>(spare_bits<Lanes>(planes, half));
+  return scale_alone<Lanes>(
+      Lanes::mul(scaled_half<Lanes>(halves, half, factor), Lanes::to_float(scale)));
+}
+
+/// What IQ2_XS and IQ2_S have beside their indices and signs: a half for a block, and for each unit
+/// a byte, a scale of four bits for each half of its columns.
+struct TwoScalesInAByte {
+  static constexpr int kScaleBytes = kRowHalves + 8 * kTileRows;
+
+  VITRINE_BLOCK_INLINE void put(const uint8_t* bytes, int r, uint8_t* scales) {
+    for (int u = 0; u < 8; ++u) scales[kRowHalves + kTileRows * u + r] = bytes[u];
+  }
+  template <class Lanes>
+  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
+                                            int half) {
+    const uint8_t* block = scales + kScaleBytes * (g / 8);
+    const auto pair = Lanes::bytes(block + kRowHalves + kTileRows * (g % 8), half);
+    return scale_and_parts<Lanes>(scaled_half<Lanes>(block, half, 0.125f),
+                                  odd<Lanes>(Lanes::mask(pair, 15)),
+                                  odd<Lanes>(Lanes::shift_right(pair, 4)));
+  }
+};
+
 /// The entries of eight s of a unit. Two neighbouring ones are looked up together: whoever takes
 /// both in turn has the compiler do it once.
 template <class Lanes, class Book, class Index>

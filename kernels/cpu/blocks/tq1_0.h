@@ -8,13 +8,13 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Tq1_0 {
+struct Tq1_0 : OneHalf<256> {
   static constexpr BlockFormat kFormat = BlockFormat::kTq1_0;
   static constexpr const char* kName = "tq1_0";
   static constexpr int kCols = 256, kBytes = 54;
   // The 52 bytes as 13 words: the first eight hold units 0 to 4, a digit each; four more the next
   // 80 numbers, 16 for each digit, the last one the rest, four for each digit.
-  static constexpr int kUnitBytes = 13 * kRowWords / 8, kScaleBytes = kRowHalves;
+  static constexpr int kUnitBytes = 13 * kRowWords / 8;
   static constexpr int kBias = 1, kChain = 8;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
@@ -22,12 +22,6 @@ struct Tq1_0 {
     for (int w = 0; w < 13; ++w) memcpy(units + kRowWords * w + 4 * r, block + 4 * w, 4);
     put_half(scales, r, half_of(block + 52));
     return is_finite_half(half_of(block + 52));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * (g / 8), half));
   }
 
   template <class Lanes>

@@ -6,11 +6,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Tq2_0 {
+struct Tq2_0 : OneHalf<256> {
   static constexpr BlockFormat kFormat = BlockFormat::kTq2_0;
   static constexpr const char* kName = "tq2_0";
   static constexpr int kCols = 256, kBytes = 66;
-  static constexpr int kUnitBytes = 2 * kRowWords, kScaleBytes = kRowHalves;
+  static constexpr int kUnitBytes = 2 * kRowWords;
   static constexpr int kBias = 1, kChain = 8;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
@@ -22,12 +22,6 @@ struct Tq2_0 {
     }
     put_half(scales, r, half_of(block + 64));
     return is_finite_half(half_of(block + 64));
-  }
-
-  template <class Lanes>
-  VITRINE_BLOCK_INLINE Meaning<Lanes> group(const uint8_t*, const uint8_t* scales, int64_t g,
-                                            int half) {
-    return scale_alone<Lanes>(Lanes::halves(scales + kScaleBytes * (g / 8), half));
   }
 
   template <class Lanes>

@@ -74,11 +74,8 @@ struct BlockLanes {
   /// last bit of each eight is the parity of the others.
   static void seven_signs(const uint8_t* planes, int s, int half, Plane* signs) {
     signs[0] = plane(planes + 16 * s, half);
-    signs[1] = plane(planes + 16 * s + 8, half) & 0x7777777777777777;
-    Plane parity = signs[0] ^ signs[1];
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    signs[1] |= (parity & 0x1111111111111111) << 3;
+    signs[1] = plane(planes + 16 * s + 8, half);
+    blocks::complete_signs(signs);
   }
   static Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     return make<Bytes>([&](int i) { return flags.at[i / 4] != 0 ? where_set : where_clear; });

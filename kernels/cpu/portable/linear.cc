@@ -156,12 +156,11 @@ void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows
             meaning.part_scale[0] * (parts[t][0][r] - meaning.bias * first) +
             meaning.part_scale[1] * (parts[t][1][r] - meaning.bias * (sum.whole - first));
         if (meaning.has_two_scales) {
-          const float scales[2] = {meaning.scale, meaning.minimum};
           const int32_t inputs[2] = {first, sum.whole - first};
           for (int part = 0; part < 2; ++part) {
             const int32_t dot = parts[t][part][r] - meaning.bias * inputs[part];
-            dots[t][r] =
-                std::fma(static_cast<float>(dot), scales[part] * rows[t].scales[g], dots[t][r]);
+            const float scale = scale_of_part(meaning, part) * rows[t].scales[g];
+            dots[t][r] = std::fma(static_cast<float>(dot), scale, dots[t][r]);
           }
           continue;
         }

@@ -175,6 +175,22 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
   }
 }
 
+/// A chunk of kBlocks: each unit is a group.
+void pack_block_chunk(const Weight& weight, const PackedLayout& layout, int64_t tile, int64_t chunk,
+                      uint8_t* numbers) {
+  uint8_t* scales = numbers + layout.number_bytes;
+  uint8_t* offsets = scales + kChunkCols / layout.group_size * layout.scale_bytes;
+  DecodedUnit decoded;
+  for (int block = 0; block < 4 && chunk * 4 + block < layout.groups; ++block) {
+    const int64_t unit = chunk * 4 + block;
+    decode_unit(weight, tile, unit, &decoded);
+    pack_block_unit(decoded, weight.rows - tile * kTileRows, decoded.meanings[0].has_minimum,
+                    numbers + kPackedUnitBytes * block);
+    pack_group(weight, layout, tile, unit, &decoded, scales + block * layout.scale_bytes,
+               offsets + block * layout.offset_bytes);
+  }
+}
+
 /// What the groups of a kQ2K chunk share.
 void pack_q2k_shared(const Weight& weight, const PackedLayout& layout, int64_t tile, int64_t group,
                      uint8_t* to) {
@@ -275,6 +291,10 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
     memset(run, 0, static_cast<size_t>(layout.tile_bytes()));
     const auto* from = static_cast<const uint8_t*>(weight.data) + tile * units * unit_size;
     for (int64_t chunk = 0; chunk < layout.chunks; ++chunk, run += layout.chunk_bytes) {
+      if (weight.format == WeightFormat::kBlocks) {
+        pack_block_chunk(weight, layout, tile, chunk, run);
+        continue;
+      }
       if (layout.kind == PackedKind::kBF16) {
         pack_bf16_chunk(weight, tile, chunk, run);
         continue;
@@ -286,19 +306,8 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
       uint8_t* scales = run + layout.number_bytes;
       uint8_t* offsets = scales + groups_per_chunk * layout.scale_bytes;
       for (int block = 0; block < 4 && chunk * 4 + block < units; ++block) {
-        const int64_t unit = chunk * 4 + block;
-        if (weight.format != WeightFormat::kBlocks) {
-          pack_unit(layout.kind, from + unit * unit_size, block, run);
-          continue;
-        }
-        DecodedUnit decoded;
-        decode_unit(weight, tile, unit, &decoded);
-        pack_block_unit(decoded, weight.rows - tile * kTileRows, decoded.meanings[0].has_minimum,
-                        run + kPackedUnitBytes * block);
-        pack_group(weight, layout, tile, unit, &decoded, scales + block * layout.scale_bytes,
-                   offsets + block * layout.offset_bytes);
+        pack_unit(layout.kind, from + (chunk * 4 + block) * unit_size, block, run);
       }
-      if (weight.format == WeightFormat::kBlocks) continue;
       if (layout.kind == PackedKind::kQ2K) {
         pack_q2k_shared(weight, layout, tile, chunk * groups_per_chunk, offsets);
       }
