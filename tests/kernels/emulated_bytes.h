@@ -50,7 +50,6 @@ VITRINE_EMULATED __m256i half_of(const __m512i& a, int n) {
 
 #undef _mm512_ternarylogic_epi32
 #undef _mm512_i32gather_epi64
-#undef _mm512_shuffle_epi32
 #undef _mm512_inserti64x4
 #undef _mm512_extracti64x4_epi64
 #define _mm512_set1_epi16(x) VE_I(VE::same<int16_t>(static_cast<int16_t>(x)))
@@ -64,8 +63,6 @@ VITRINE_EMULATED __m256i half_of(const __m512i& a, int n) {
       VE::mask_of<uint16_t>(a, b, [](uint16_t x, uint16_t y) { return (x & y) != 0; }))
 #define _mm512_test_epi32_mask(a, b) \
   VE_M16(VE::mask_of<uint32_t>(a, b, [](uint32_t x, uint32_t y) { return (x & y) != 0; }))
-#define _mm512_shuffle_epi32(a, order) \
-  _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(a), order))
 #define _mm512_srl_epi32(a, n) VE::shift<uint32_t>(a, 0, VE::low_word(n))
 #define _mm512_sll_epi32(a, n) VE::shift<uint32_t>(a, VE::low_word(n), 0)
 #define _mm512_castsi512_si256(a) VE::half_of(a, 0)

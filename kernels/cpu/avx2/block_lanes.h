@@ -56,13 +56,6 @@ struct BlockLanes {
     const __m256i all = bytes_of(where);
     return _mm256_sub_epi8(_mm256_xor_si256(bytes, all), all);
   }
-  /// The signs of eight s of a unit, of its first four columns and its last: the planes, but the
-  /// last bit of each eight is the parity of the others.
-  VITRINE_INLINE void seven_signs(const uint8_t* planes, int s, int half, Plane* signs) {
-    signs[0] = plane(planes + 16 * s, half);
-    signs[1] = plane(planes + 16 * s + 8, half);
-    blocks::complete_signs(signs);
-  }
   VITRINE_INLINE Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     const __m256i is_clear = _mm256_cmpeq_epi32(flags, _mm256_setzero_si256());
     return _mm256_blendv_epi8(set_bytes(where_set), set_bytes(where_clear), is_clear);

@@ -52,23 +52,6 @@ struct BlockLanes {
   VITRINE_INLINE Bytes negate_where(Bytes bytes, Plane where) {
     return _mm512_mask_sub_epi8(bytes, where, _mm512_setzero_si512(), bytes);
   }
-  /// The signs of eight s of a unit, of its first four columns and its last: the planes, but the
-  /// last bit of each eight is the parity of the others.
-  /// Whoever takes all of a unit's in turn has the compiler make them once.
-  VITRINE_INLINE void seven_signs(const uint8_t* planes, int s, int, Plane* signs) {
-    const __m512i stored = _mm512_loadu_si512(planes);
-    const __m512i last_bits = _mm512_setr_epi32(0, 0, kLast, kLast, 0, 0, kLast, kLast, 0, 0, kLast,
-                                                kLast, 0, 0, kLast, kLast);
-    const __m512i own = _mm512_andnot_si512(last_bits, stored);
-    __m512i parity = _mm512_xor_si512(own, _mm512_shuffle_epi32(own, _MM_PERM_BADC));
-    parity = _mm512_xor_si512(parity, _mm512_srli_epi64(parity, 2));
-    parity = _mm512_xor_si512(parity, _mm512_srli_epi64(parity, 1));
-    parity = _mm512_and_si512(_mm512_slli_epi32(parity, 3), last_bits);
-    alignas(64) Plane all[8];
-    _mm512_store_si512(all, _mm512_or_si512(own, parity));
-    signs[0] = all[2 * s];
-    signs[1] = all[2 * s + 1];
-  }
   VITRINE_INLINE Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(flags, flags), set_bytes(where_clear),
                                    set_bytes(where_set));
@@ -122,7 +105,6 @@ struct BlockLanes {
   VITRINE_INLINE Floats widen_halves(Ints a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
 
  private:
-  static constexpr int32_t kLast = static_cast<int32_t>(0x88888888);
   /// Entries of a book that are found faster by looking through all of it than by gathering.
   static constexpr int kMostInRegisters = 512;
 

@@ -215,15 +215,4 @@ VITRINE_BLOCK_INLINE SixBits<Lanes> six_bits(const uint8_t* low_bytes, const uin
                         Lanes::shift_left(Lanes::mask(high, 12), 2))};
 }
 
-/// Makes the last of eight signs the parity of the others; signs are two planes, of the first four
-/// columns and of the last.
-template <class Plane>
-VITRINE_BLOCK_INLINE void complete_signs(Plane* signs) {
-  signs[1] &= static_cast<Plane>(0x7777777777777777);
-  Plane parity = signs[0] ^ signs[1];
-  parity ^= parity >> 2;
-  parity ^= parity >> 1;
-  signs[1] |= (parity & static_cast<Plane>(0x1111111111111111)) << 3;
-}
-
 }  // namespace vitrine::kernels::blocks

@@ -25,14 +25,21 @@ VITRINE_BLOCK_INLINE Eight<Lanes> with_signs(Eight<Lanes> magnitudes, const uint
           Lanes::negate_where(magnitudes.high, Lanes::plane(own + kPlaneBytes, half))};
 }
 
-/// with_signs where the eighth sign makes the number of set ones even.
+/// with_signs where the eighth sign makes the number of set ones even: it is the parity of the
+/// others.
 template <class Lanes>
 VITRINE_BLOCK_INLINE Eight<Lanes> with_seven_signs(Eight<Lanes> magnitudes, const uint8_t* planes,
                                                    int s, int half) {
-  typename Lanes::Plane signs[2];
-  Lanes::seven_signs(planes, s, half, signs);
-  return {Lanes::negate_where(magnitudes.low, signs[0]),
-          Lanes::negate_where(magnitudes.high, signs[1])};
+  using Plane = typename Lanes::Plane;
+  const uint8_t* own = planes + 2 * kPlaneBytes * s;
+  const Plane low = Lanes::plane(own, half);
+  const Plane high = Lanes::plane(own + kPlaneBytes, half) & static_cast<Plane>(0x7777777777777777);
+  Plane parity = low ^ high;
+  parity ^= parity >> 2;
+  parity ^= parity >> 1;
+  const Plane last = (parity & static_cast<Plane>(0x1111111111111111)) << 3;
+  return {Lanes::negate_where(magnitudes.low, low),
+          Lanes::negate_where(magnitudes.high, static_cast<Plane>(high | last))};
 }
 
 /// The spare bits of a unit's four eights, the first one lowest.

@@ -70,13 +70,6 @@ struct BlockLanes {
   static Bytes negate_where(Bytes bytes, Plane where) {
     return make<Bytes>([&](int i) { return (where >> i & 1) != 0 ? -bytes.at[i] : bytes.at[i]; });
   }
-  /// The signs of eight s of a unit, of its first four columns and its last: the planes, but the
-  /// last bit of each eight is the parity of the others.
-  static void seven_signs(const uint8_t* planes, int s, int half, Plane* signs) {
-    signs[0] = plane(planes + 16 * s, half);
-    signs[1] = plane(planes + 16 * s + 8, half);
-    blocks::complete_signs(signs);
-  }
   static Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     return make<Bytes>([&](int i) { return flags.at[i / 4] != 0 ? where_set : where_clear; });
   }
