@@ -63,6 +63,7 @@ TEST(ExpertCache, OfSeveralLayersOfFloats) {
   const uint64_t bytes = slot_bytes(path, options);
   for (const uint64_t slots : {8, 11, 24}) {
     options.expert_cache_bytes = slots * bytes;
+    options.expert_prefetch = true;
     auto engine = Engine::load(path, options);
     EXPECT_LT(engine->summary().weight_bytes, whole->summary().weight_bytes + slots * 4096);
     EXPECT_TRUE(same_bits(expected, score(*engine, ids), ids.size())) << slots;

@@ -130,25 +130,22 @@ struct BlockLanes {
   /// the one that the others name, bit by bit.
   template <class Book>
   VITRINE_INLINE __m512i look_up_codes(__m512i indices) {
-    constexpr int kTables = Book::kCount / 64;
-    __m512i found[kTables];
-#pragma GCC unroll 32
-    for (int i = 0; i < kTables; ++i) {
-      const uint16_t* table = Book::codes() + 64 * i;
-      found[i] = _mm512_permutex2var_epi16(_mm512_loadu_si512(table), indices,
-                                           _mm512_loadu_si512(table + 32));
+    return look_up_of<Book::kCount>(Book::codes(), indices);
+  }
+
+  /// Looks up in one half of the entries or the other, by the highest bit of an index. It calls
+  /// itself, since a loop with a bound of its own is not unrolled under sanitizers.
+  template <int kCount>
+  VITRINE_INLINE __m512i look_up_of(const uint16_t* codes, __m512i indices) {
+    if constexpr (kCount == 64) {
+      return _mm512_permutex2var_epi16(_mm512_loadu_si512(codes), indices,
+                                       _mm512_loadu_si512(codes + 32));
+    } else {
+      const __mmask32 is_upper =
+          _mm512_test_epi16_mask(indices, _mm512_set1_epi16(static_cast<int16_t>(kCount / 2)));
+      return _mm512_mask_blend_epi16(is_upper, look_up_of<kCount / 2>(codes, indices),
+                                     look_up_of<kCount / 2>(codes + kCount / 2, indices));
     }
-    int bit = 64;
-#pragma GCC unroll 8
-    for (int count = kTables; count > 1; count /= 2, bit *= 2) {
-      const __mmask32 is_set =
-          _mm512_test_epi16_mask(indices, _mm512_set1_epi16(static_cast<int16_t>(bit)));
-#pragma GCC unroll 16
-      for (int i = 0; i < count / 2; ++i) {
-        found[i] = _mm512_mask_blend_epi16(is_set, found[2 * i], found[2 * i + 1]);
-      }
-    }
-    return found[0];
   }
 
   template <class Book>
