@@ -97,7 +97,7 @@ def perturb_gguf(path, seed):
 
 
 def requantize(tensors, name, bits):
-    """Codes of 4 bits (biased by 8) to the nearest multiple of a step; all to zero for 0 bits."""
+    """Rounds codes of 4 bits (biased by 8) to the nearest multiple of a step; all to zero for 0 bits."""
     packed = tensors.array(f"{name}.weight_packed", np.uint32)
     step = 2 ** (4 - bits)
     out = np.zeros_like(packed)

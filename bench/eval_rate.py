@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the engine's own rates an evaluation reaches.
+"""Measures how much of the engine's own rates an evaluation reaches.
 
     eval_rate.py VITRINE MODEL [--parallel 8] [--groups texts,choices,answers] [--json FILE]
 
@@ -28,7 +28,7 @@ GROUPS = {
 
 
 def processor_seconds(*command):
-    """What a command took of all processors."""
+    """Runs a command, and returns what it took of all processors."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if told.returncode != 0:
@@ -42,7 +42,7 @@ def num_made(item):
 
 
 def evaluate(arguments, tasks, out):
-    """Seconds, items, tokens that were read, and tokens that were generated."""
+    """Returns seconds, items, tokens that were read, and tokens that were generated."""
     command = [arguments.vitrine, "eval", arguments.model, "--tasks", tasks, "--parallel",
                arguments.parallel, "--out", out, "--threads", 1, "--quiet"]
     seconds = processor_seconds(*command)
@@ -54,7 +54,7 @@ def evaluate(arguments, tasks, out):
 
 
 def costs(arguments, prompt):
-    """Seconds of a prompt's token, and of one of --parallel answers' side by side."""
+    """Returns the seconds of a prompt's token, and of one of --parallel answers' side by side."""
 
     def bench(answer, repeat, *more):
         return processor_seconds(arguments.vitrine, "bench", "generate", arguments.model, "-p",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gate makes of noise and of planted damage: false alarms, and power by severity.
+"""Measures what a gate makes of noise and of planted damage: false alarms, and power by severity.
 
     gate_power.py VITRINE MODEL --work FOLDER [--noise 8] [--candidates 50] [--seeds 10]
                   [--suite core] [--tasks A,B] [--gates default,rounding] [--sweeps expert,kv,rope] [--jobs 1]
@@ -98,7 +98,7 @@ class Bench:
         return found
 
     def judge(self, candidate, gate, base="base"):
-        """The exit code, the rules that refused, and, of the first gate, where the logs part."""
+        """Returns the exit code, the rules that refused, and, of the first gate, where the logs part."""
         has_logs, has_noise = gate == self.gates[0], base == "base"
         command = [self.vitrine, "gate", self.work / f"{base}.eval", candidate[0], "--gate", gate]
         if has_logs:
@@ -117,17 +117,17 @@ class Bench:
 
 
 class Damage:
-    """One planting: what is done to the model, and how to tell that the place is named."""
+    """Holds one planting: what is done to the model, and how to tell that the place is named."""
 
     def __init__(self, kind, severity, seed):
         draw = random.Random(f"{kind} {seed}")
         self.kind, self.seed = kind, seed
-        self.layer, self.expert = draw.randrange(LAYERS), draw.randrange(EXPERTS)
+        self.layer, expert = draw.randrange(LAYERS), draw.randrange(EXPERTS)
         other = (self.layer + 1 + draw.randrange(LAYERS - 1)) % LAYERS
-        self.places = [(self.layer, self.expert), (other, draw.randrange(EXPERTS))]
-        one = ["--expert", f"{self.layer},{self.expert},{severity}"]
-        two = ["--expert", f"{other},{self.places[1][1]},{severity}"]
-        self.steps = {"expert": [one], "experts": [one, two],
+        places = [(self.layer, expert), (other, draw.randrange(EXPERTS))]
+        self.experts = places[:{"expert": 1, "experts": 2}.get(kind, 0)]
+        cut = [["--expert", f"{layer},{expert},{severity}"] for layer, expert in self.experts]
+        self.steps = {"expert": cut, "experts": cut,
                       "kv": [["--kv", f"{self.layer},{severity}"]],
                       "channel": [["--channel", f"{self.layer},{severity}"]],
                       "rope": [["--rope", severity]], "merges": [["--merges", severity]],
@@ -136,18 +136,18 @@ class Damage:
     def is_named(self, refused, parted):
         if self.kind in ("merges", "template"):
             return "same inputs" in refused
-        if self.kind in ("expert", "experts"):
-            layer, expert = min(self.places) if self.kind == "experts" else self.places[0]
+        if self.experts:
+            layer, expert = min(self.experts)
             return parted.startswith(f"parted: layer {layer}, expert {expert}:")
         layer = 0 if self.kind == "rope" else self.layer
         return parted.startswith((f"parted: layer {layer}:", f"parted: layer {layer},"))
 
 
 class Tally:
-    """Verdicts of one gate over several candidates."""
+    """Counts verdicts of one gate over several candidates."""
 
     def __init__(self):
-        self.outcomes, self.rules, self.named = collections.Counter(), collections.Counter(), 0
+        self.outcomes, self.rules = collections.Counter(), collections.Counter()
 
     def add(self, code, rules):
         self.outcomes[code] += 1

@@ -223,10 +223,10 @@ def check_keys(browser, session):
     return len(reached)
 
 
-def check_roles(browser, session):
-    """What a screen reader is told: landmarks, headings in order, names."""
-    nodes = browser.call("Accessibility.getFullAXTree", session)["nodes"]
-    level, roles = 0, {}
+def read_roles(nodes):
+    """Returns how often each role stands in an accessibility tree, and what is wrong with names and
+    with the order of headings."""
+    level, roles, problems = 0, {}, []
     for node in nodes:
         if node["ignored"]:
             continue
@@ -237,12 +237,21 @@ def check_roles(browser, session):
         properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
         is_to_name = role in NAMED_ROLES or role != "RootWebArea" and properties.get("focusable")
         if is_to_name and not name:
-            sys.exit(f"a {role} has no name: {properties}")
+            problems.append(f"a {role} has no name: {properties}")
         if role == "heading":
             own = properties["level"]
             if own > level + 1:
-                sys.exit(f"the heading {name!r} is of level {own} and follows one of level {level}")
+                problems.append(f"the heading {name!r} is of level {own} and follows one of level "
+                                f"{level}")
             level = own
+    return roles, problems
+
+
+def check_roles(browser, session):
+    """Looks for landmarks, headings in order, and names: what a screen reader is told."""
+    roles, problems = read_roles(browser.call("Accessibility.getFullAXTree", session)["nodes"])
+    if problems:
+        sys.exit(problems[0])
     for role in ("banner", "main", "listbox", "group", "option", "heading", "status"):
         if role not in roles:
             sys.exit(f"the page has no {role} for a screen reader, but {sorted(roles)}")

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <future>
 #include <map>
-#include <optional>
 #include <random>
 #include <thread>
 
@@ -65,20 +64,33 @@ double total_of(const std::vector<LoadOutcome>& outcomes, int64_t vitrine::Serve
   return total;
 }
 
-Numbers run_streams(const Remote& remote, const BenchServeArguments& arguments, int round) {
+/// Holds what readers get who read at once: tokens/s of all, the median of first tokens in seconds,
+/// and the 99th percentile of gaps in milliseconds.
+struct ReaderFigures {
+  double tokens_a_second = 0, first_token = 0, gap = 0;
+};
+
+/// Measures `count` readers side by side: prompts of `own` ids, and answers of `answer`.
+ReaderFigures measure_readers(const Remote& remote, int count, int64_t number, int64_t own,
+                              int answer) {
   std::vector<LoadedRequest> requests;
-  for (int i = 0; i < arguments.streams; ++i) {
-    requests.push_back(
-        {token_request(remote.vocab_size, 0, 0, int64_t{round} * 1000 + i, 128, 64)});
+  for (int i = 0; i < count; ++i) {
+    requests.push_back({token_request(remote.vocab_size, 0, 0, number + i, own, answer)});
   }
   const Clock::time_point begin = Clock::now();
   const auto outcomes = run_http_load(remote.place, requests);
   const double seconds = seconds_since(begin);
   require_answers(outcomes);
-  const std::vector<double> gaps = gaps_of(outcomes);
-  return {{"tokens/s", total_of(outcomes, &vitrine::ServeCounts::new_tokens) / seconds},
-          {"first token, median, s", median(first_tokens(outcomes))},
-          {"gap, p99, ms", 1000 * vitrine::quantile(gaps, 0.99)}};
+  return {total_of(outcomes, &vitrine::ServeCounts::new_tokens) / seconds,
+          median(first_tokens(outcomes)), 1000 * vitrine::quantile(gaps_of(outcomes), 0.99)};
+}
+
+Numbers run_streams(const Remote& remote, const BenchServeArguments& arguments, int round) {
+  const ReaderFigures found =
+      measure_readers(remote, arguments.streams, int64_t{round} * 1000, 128, 64);
+  return {{"tokens/s", found.tokens_a_second},
+          {"first token, median, s", found.first_token},
+          {"gap, p99, ms", found.gap}};
 }
 
 Numbers run_burst(const Remote& remote, const BenchServeArguments& arguments, int round) {
@@ -139,65 +151,50 @@ Numbers run_conversations(const Remote& remote, const BenchServeArguments& argum
           {"prompt tokens that were computed", prompts - cached}};
 }
 
-/// What eight readers get who read at once.
-struct FastFigures {
-  double tokens_a_second = 0, first_token = 0, gap = 0;
+/// Raises a flag at the end of a scope.
+struct RaisedAtEnd {
+  std::atomic<bool>& flag;
+  ~RaisedAtEnd() { flag = true; }
 };
-
-FastFigures measure_fast(const Remote& remote, int64_t seed) {
-  constexpr int kFast = 8;
-  std::vector<LoadedRequest> requests;
-  for (int i = 0; i < kFast; ++i) {
-    requests.push_back({token_request(remote.vocab_size, 0, 0, seed + i, 64, 256)});
-  }
-  const Clock::time_point begin = Clock::now();
-  const auto outcomes = run_http_load(remote.place, requests);
-  const double seconds = seconds_since(begin);
-  require_answers(outcomes);
-  return {total_of(outcomes, &vitrine::ServeCounts::new_tokens) / seconds,
-          median(first_tokens(outcomes)), 1000 * vitrine::quantile(gaps_of(outcomes), 0.99)};
-}
 
 // Slow readers ask for more than may wait for them. They go once the fast ones have their answers.
 Numbers run_beside_slow(const Remote& remote, const BenchServeArguments& arguments, int round) {
   constexpr int kBytesASecond = 1000;
   const int64_t seed = int64_t{round} * 20000;
-  const FastFigures alone = measure_fast(remote, seed);
+  const auto measure_fast = [&](int64_t number) {
+    return measure_readers(remote, /*count=*/8, number, 64, 256);
+  };
+  const ReaderFigures alone = measure_fast(seed);
   std::vector<LoadedRequest> slow;
   for (int i = 0; i < arguments.streams; ++i) {
     slow.push_back({token_request(remote.vocab_size, 0, 0, seed + 5000 + i, 16, 1500)});
   }
   std::atomic<bool> ends = false;
   std::atomic<int64_t> num_begun = 0;
-  // What a signal throws there is thrown here, once it is asked for.
+  // get() throws here what a signal makes the readers' thread throw.
   auto readers = std::async(std::launch::async, [&] {
     return run_http_load(
         remote.place, slow,
         {.most_bytes_a_second = kBytesASecond, .ends = &ends, .num_begun = &num_begun});
   });
+  const RaisedAtEnd raised{ends};  // the future waits for the readers, whatever is thrown
   const Clock::time_point begin = Clock::now();
   while (num_begun < arguments.streams && seconds_since(begin) < arguments.seconds) {
     if (readers.wait_for(std::chrono::milliseconds(20)) == std::future_status::ready) break;
   }
   const auto had_begun = static_cast<double>(num_begun);
   const double waited = seconds_since(begin);
-  std::optional<FastFigures> beside;
-  try {
-    beside = measure_fast(remote, seed + 2000);
-  } catch (...) {
-    ends = true;
-    throw;
-  }
+  const ReaderFigures beside = measure_fast(seed + 2000);
   ends = true;
   readers.get();
   return {{"slow readers that had begun to get an answer", had_begun},
           {"seconds until then", waited},
           {"8 fast readers alone: tokens/s", alone.tokens_a_second},
-          {"the same beside slow ones", beside->tokens_a_second},
+          {"the same beside slow ones", beside.tokens_a_second},
           {"alone: first token, median, s", alone.first_token},
-          {"beside slow ones", beside->first_token},
+          {"beside slow ones", beside.first_token},
           {"alone: gap, p99, ms", alone.gap},
-          {"beside slow ones", beside->gap}};
+          {"beside slow ones", beside.gap}};
 }
 
 /// A number of /metrics; -1 where it is not there.

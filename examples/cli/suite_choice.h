@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a suite is asked: the options that commands which open one share.
+// Chooses what of a suite is asked: the options that are common to all commands that open one.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace cli {
 
-/// --tasks, --items and --longest.
+/// Holds --tasks, --items and --longest.
 struct SuiteChoice {
   std::vector<std::string> tasks;
   std::string items = "default";

@@ -94,7 +94,7 @@ struct ScoringRequest {
   std::vector<std::string> continuations = {};  ///< at least one
 };
 
-/// The ids of a prompt and of its continuations.
+/// Holds the ids of a prompt and of its continuations.
 struct DividedIds {
   std::vector<int32_t> context = {};                     ///< what all of them begin with
   std::vector<std::vector<int32_t>> continuations = {};  ///< what each has behind it

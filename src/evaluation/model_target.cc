@@ -4,7 +4,7 @@
 #include <chrono>
 #include <list>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <ranges>
 
 #include "evaluation/answer_log.h"
 #include "evaluation/digest.h"
@@ -169,27 +169,18 @@ class ModelTarget final : public EvaluationTarget {
     server_.use_model(work);
   }
 
-  /// Keeps the most probable tokens, the lower id first of equal ones. `order` is a heap whose
-  /// front is the least of what is kept: few of a vocabulary come to stand in it.
+  /// Keeps the most probable tokens, the lower id first of equal ones, without putting the whole
+  /// vocabulary in order. `order` is room for their ids.
   static void keep_best(const PredictedToken& token, std::vector<int32_t>& order, int best,
                         TextPosition& position) {
     const std::span<const float> logits = token.logits;
-    const size_t count = std::min(static_cast<size_t>(best), logits.size());
     const auto is_before = [&](int32_t a, int32_t b) {
       const float p = logits[static_cast<size_t>(a)], q = logits[static_cast<size_t>(b)];
       return p != q ? p > q : a < b;
     };
-    order.resize(count);
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::make_heap(order, is_before);
-    for (size_t id = count; id < logits.size() && count > 0; ++id) {
-      // A later id stands behind an equal one.
-      if (logits[id] <= logits[static_cast<size_t>(order.front())]) continue;
-      std::ranges::pop_heap(order, is_before);
-      order.back() = static_cast<int32_t>(id);
-      std::ranges::push_heap(order, is_before);
-    }
-    std::ranges::sort_heap(order, is_before);
+    order.resize(std::min(static_cast<size_t>(best), logits.size()));
+    const auto ids = std::views::iota(int32_t{0}, static_cast<int32_t>(logits.size()));
+    std::ranges::partial_sort_copy(ids, order, is_before);
     for (const int32_t id : order) {
       const double logprob = double{logits[static_cast<size_t>(id)]} - token.log_total;
       position.best.emplace_back(id, static_cast<float>(logprob));

@@ -35,7 +35,7 @@ std::string end_line(size_t items, double seconds);
 /// "FILE, line 3".
 std::string place_text(const std::string& path, size_t line);
 
-/// The names of TaskKind, in its order, as suites and results have them.
+/// Names TaskKind's values, in their order, as suites and results do.
 inline const std::vector<std::string> kTaskKinds = {"answer", "choice", "text"};
 std::string_view kind_name(TaskKind kind);
 /// Reads the field "kind". Throws kBadFile.

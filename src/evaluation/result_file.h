@@ -53,7 +53,7 @@ uint64_t read_lines(const std::string& text,
                     const std::function<void(std::string_view line, size_t number)>& on_line);
 /// Parses a line, which holds an object. Throws kBadFile.
 Json parse_line(std::string_view line, const std::string& place);
-/// A file of results, or of lm-eval's samples, is read whole.
+/// Bounds a file of results, or of lm-eval's samples, which is read whole.
 inline constexpr uint64_t kMostResultBytes = uint64_t{4} << 30;
 
 }  // namespace vitrine::evaluation

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the library: what stands in a signed statement, by the paths of its fields.
+// Private to the library: reads a signed statement by the paths of its fields.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -164,7 +164,7 @@ Pairing pair_whole(const Evaluation& baseline, const Evaluation& candidate) {
   return pairing;
 }
 
-/// What a rule finds in each evaluation of noise; NaN where nothing was measured.
+/// Returns what a rule finds in each evaluation of noise; NaN where nothing was measured.
 std::vector<double> noise_of(const GateFile& gate, const GateRule& rule,
                              std::span<const Pairing> noise) {
   std::vector<double> found;
@@ -175,7 +175,7 @@ std::vector<double> noise_of(const GateFile& gate, const GateRule& rule,
   return found;
 }
 
-/// Measures a rule whose bound noise sets, where it does, first.
+/// Measures a rule, once its bound is set where noise sets it.
 RuleVerdict verdict_beside(const GateFile& gate, GateRule rule, const Pairing& pairing,
                            std::span<const Pairing> noise) {
   const std::vector<double> found = noise_of(gate, rule, noise);

@@ -92,10 +92,7 @@ void Connection::start() {
 
 void Connection::end(bool waits) {
   is_ending_ = true;
-  if (!waits || !is_busy_) {
-    is_gone_ = true;
-    transport_->close();
-  }
+  if (!waits || !is_busy_) close();
   bell_.ring();
 }
 
@@ -196,18 +193,21 @@ asio::awaitable<void> Connection::run() {
   }
 }
 
+void Connection::close() {
+  is_gone_ = true;
+  transport_->close();
+}
+
 // Closes the connection unless stall_ is cancelled within so many seconds.
 void Connection::watch_stall(double most) {
   stall_.expires_after(seconds(most));
   stall_.async_wait([self = shared_from_this()](const ErrorCode& stopped) {
-    if (stopped) return;
-    self->is_gone_ = true;
-    self->transport_->close();
+    if (!stopped) self->close();
   });
 }
 
-// Does so where the client has taken in nothing of what was written meanwhile. A write may need
-// more room than a slow client makes in that time.
+// Closes the connection where, until stall_ is cancelled, the client takes in nothing of what was
+// written for too long. A write may need more room than a slow client makes in that time.
 void Connection::watch_reader(size_t untaken) {
   stall_.expires_after(seconds(shared_.options.limits.stall_seconds));
   stall_.async_wait([self = shared_from_this(), untaken](const ErrorCode& stopped) {
@@ -215,8 +215,7 @@ void Connection::watch_reader(size_t untaken) {
     const size_t now = self->transport_->untaken();
     if (now < untaken) return self->watch_reader(now);
     ++self->shared_.counts.stalls;
-    self->is_gone_ = true;
-    self->transport_->close();
+    self->close();
   });
 }
 

@@ -63,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> answer(const Request& request, const Route& route, Reply reply);
   asio::awaitable<bool> send(const Request& request, Reply reply);
   asio::awaitable<bool> write(std::string_view bytes);
+  void close();
   void watch_stall(double most);
   void watch_reader(size_t untaken);
   void take_inbox(RequestReader& reader);

@@ -48,11 +48,12 @@ std::vector<int32_t> read_prompt(const Tokenizer& tokenizer, const json& prompt,
       }
     }
   } else if (prompt.is_object() && prompt.contains("prompt_string")) {
-    const json media = prompt.value("multimodal_data", json());
-    if (!media.is_null() && !media.is_array()) {
-      refuse_field("multimodal_data", media, "an empty list, since the model reads text alone");
+    const auto media = prompt.find("multimodal_data");
+    const bool has_media = media != prompt.end() && !media->is_null();
+    if (has_media && !media->is_array()) {
+      refuse_field("multimodal_data", *media, "an empty list, since the model reads text alone");
     }
-    if (!media.empty()) {
+    if (has_media && !media->empty()) {
       throw Error(ErrorKind::kUnsupported,
                   "'multimodal_data' is there; expected text alone, since the model reads nothing "
                   "else");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/run_pieces.h"
+#include "quality/softmax.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::quality {
@@ -27,9 +28,7 @@ RowSum sum_row(std::span<const float> logits) {
     if (logits[id] > largest) largest = logits[id], row.best = id;
   }
   row.largest = double{largest};
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(double{logit} - row.largest);
-  row.log_sum = std::log(sum);
+  row.log_sum = log_sum_beside(logits, row.largest);
   return row;
 }
 

@@ -12,10 +12,10 @@
 
 namespace vitrine::quality {
 
-/// What log-probabilities of a row of logits are made of.
+/// Holds what log-probabilities of a row of logits are made of.
 struct RowSum {
   double largest = 0;     // logit
-  double log_sum = 0;     // log of the sum of exp(logit - largest)
+  double log_sum = 0;     // log_sum_beside() of the largest
   size_t best = 0;        // the first token with the largest logit
   bool is_finite = true;  // each logit is
 };
@@ -51,9 +51,10 @@ class Reader {
   double logprob(const StepOutput& output, int32_t token) const;
   /// Writes log p of every token. `logprobs`: [vocabulary].
   void logprobs(const StepOutput& output, std::span<double> logprobs) const;
-  /// log p of a token is its score less this; 0 for a model that gives log-probabilities.
+  /// Returns what a token's score is more than its log p; 0 for a model that gives
+  /// log-probabilities.
   double log_total(const StepOutput& output) const;
-  /// The most probable token, by an output of the last step.
+  /// Returns the most probable token, by an output of the last step.
   size_t best(const StepOutput& output) const;
   /// Does what the other one does, for several sequences at once.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);

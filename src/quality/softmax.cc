@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "quality/softmax.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -7,13 +9,13 @@
 
 namespace vitrine {
 
-namespace {
-
-double sum_of_exponentials(std::span<const float> logits, double largest) {
+double quality::log_sum_beside(std::span<const float> logits, double largest) {
   double sum = 0;
   for (const float logit : logits) sum += std::exp(double{logit} - largest);
-  return sum;
+  return std::log(sum);
 }
+
+namespace {
 
 void require_as_many(const char* what, size_t found, size_t expected) {
   if (found == expected) return;
@@ -32,14 +34,14 @@ double logprob_of(std::span<const float> logits, int32_t token) {
   }
   const double largest = *std::ranges::max_element(logits);
   return double{logits[static_cast<size_t>(token)]} - largest -
-         std::log(sum_of_exponentials(logits, largest));
+         quality::log_sum_beside(logits, largest);
 }
 
 void log_softmax(std::span<const float> logits, std::span<double> logprobs) {
   require_as_many("log_softmax", logprobs.size(), logits.size());
   if (logits.empty()) return;
   const double largest = *std::ranges::max_element(logits);
-  const double log_sum = largest + std::log(sum_of_exponentials(logits, largest));
+  const double log_sum = largest + quality::log_sum_beside(logits, largest);
   for (size_t id = 0; id < logits.size(); ++id) logprobs[id] = double{logits[id]} - log_sum;
 }
 

@@ -71,8 +71,7 @@ struct RequestState {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ServeEvent> events_;
-  bool is_behind_ =
-      false;  // the reader: most_unread events have waited, and more than half still do
+  bool is_behind_ = false;  // most_unread events have waited, and more than half of them still do
   bool is_prompt_told_ = false;
   bool is_ended_ = false;  // its last event was pushed
   bool is_read_ = false;   // and read

@@ -37,15 +37,14 @@ void RunningAnswer::begin() {
 
 void RunningAnswer::preempt() {
   generation_->preempt();
-  is_preempted_ = true;
-  gave_place_ = is_paused();
+  state_ = is_paused() ? State::kGavePlace : State::kWaitsForRoom;
   ++job_->preemptions;
   hold(nullptr);
 }
 
 void RunningAnswer::ask_again(double now) {
-  if (asks_again_ || is_paused()) return;
-  asks_again_ = true;
+  if (state_ != State::kGavePlace || is_paused()) return;
+  state_ = State::kAsksAgain;
   job_->ready = now;
 }
 

@@ -38,17 +38,18 @@ class RunningAnswer {
   /// Its reader is behind: it takes part in no step meanwhile.
   bool is_paused() const { return job_->is_paused && job_->is_paused(); }
   /// Its keys and values were given up.
-  bool is_preempted() const { return is_preempted_; }
+  bool is_preempted() const { return state_ != State::kRuns; }
   /// Gives them up, and its place, too, where its reader is behind.
   void preempt();
-  void resume() { is_preempted_ = gave_place_ = asks_again_ = false; }
+  void resume() { state_ = State::kRuns; }
   /// It is one of ServerOptions::max_running.
-  bool is_placed() const { return !gave_place_; }
+  bool is_placed() const { return state_ == State::kRuns || waits_for_room(); }
   /// It is placed, and memory alone is wanting.
-  bool waits_for_room() const { return is_preempted_ && !gave_place_; }
+  bool waits_for_room() const { return state_ == State::kWaitsForRoom; }
   /// It gave its place, and its reader has caught up.
-  bool asks_again() const { return asks_again_; }
-  /// Looks whether the reader has caught up; if so, it waits for a place from `now` on.
+  bool asks_again() const { return state_ == State::kAsksAgain; }
+  /// Looks, where it gave its place, whether the reader has caught up; if so, it waits for a place
+  /// from `now` on.
   void ask_again(double now);
 
   /// Its prompt is to be computed up to just there in some step, since others need it so far.
@@ -63,12 +64,14 @@ class RunningAnswer {
   bool is_prompt_kept = false;  ///< its prompt stands in the tree
 
  private:
+  enum class State : uint8_t { kRuns, kWaitsForRoom, kGavePlace, kAsksAgain };
+
   Stepper& stepper_;
   SequenceSinks& sinks_;
   std::unique_ptr<Job> job_;
   SequenceId sequence_ = 0;
   std::optional<Generation> generation_;
-  bool is_preempted_ = false, gave_place_ = false, asks_again_ = false;
+  State state_ = State::kRuns;
   std::vector<int64_t> cuts_;  // ascending
   PrefixTree::Node* node_ = nullptr;
 };

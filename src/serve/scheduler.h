@@ -77,6 +77,8 @@ class Scheduler {
   int64_t uncached_tokens(Job& job);
   bool waits_for_prefix(const Job& job, const PrefixTree::Match& match);
   bool has_room(int64_t length, int64_t shared);
+  bool make_room(int64_t length, int64_t shared, const RunningAnswer* except);
+  bool holds_nothing() const;
 
   bool plan();
   void plan_answers();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has a place among the answers that steps go on with.
+// Chooses who has a place among the answers that steps go on with.
 #include <algorithm>
 #include <utility>
 
@@ -28,6 +28,19 @@ bool Scheduler::has_room(int64_t length, int64_t shared) {
   return true;
 }
 
+// Has answers whose readers are behind, but for `except`, give way until has_room() holds.
+bool Scheduler::make_room(int64_t length, int64_t shared, const RunningAnswer* except) {
+  while (!has_room(length, shared)) {
+    if (!preempt_one(except, /*paused_alone=*/true)) return false;
+  }
+  return true;
+}
+
+// Returns whether no answer has keys and values.
+bool Scheduler::holds_nothing() const {
+  return std::ranges::all_of(running_, [](const auto& answer) { return answer->is_preempted(); });
+}
+
 int64_t Scheduler::num_placed() const {
   return std::ranges::count_if(running_, [](const auto& answer) { return answer->is_placed(); });
 }
@@ -37,9 +50,7 @@ int64_t Scheduler::num_placed() const {
 // before anybody else gets a place.
 void Scheduler::resume_preempted() {
   const double now = clock_();
-  for (auto& answer : running_) {
-    if (!answer->is_placed()) answer->ask_again(now);
-  }
+  for (auto& answer : running_) answer->ask_again(now);
   for (auto& answer : running_) {
     if (answer->waits_for_room() && !resume(*answer)) return;
   }
@@ -47,13 +58,8 @@ void Scheduler::resume_preempted() {
 
 // False where there is no room.
 bool Scheduler::resume(RunningAnswer& answer) {
-  const bool is_alone =
-      std::ranges::all_of(running_, [](const auto& each) { return each->is_preempted(); });
-  bool fits = has_room(answer.length() + 1, 0);
-  while (!fits && preempt_one(&answer, /*paused_alone=*/true)) {
-    fits = has_room(answer.length() + 1, 0);
-  }
-  if (!fits && !is_alone) return false;
+  const bool was_alone = holds_nothing();
+  if (!make_room(answer.length() + 1, 0, &answer) && !was_alone) return false;
   answer.resume();
   return true;
 }
@@ -73,7 +79,7 @@ RunningAnswer* Scheduler::first_asking(double now) const {
   return first;
 }
 
-// Whether an answer that asks for a place again gets it before the job that was chosen.
+// Returns whether an answer that asks for a place again gets it before the job that was chosen.
 bool Scheduler::goes_before(const RunningAnswer& answer, size_t chosen, double now) const {
   if (chosen == waiting_.size()) return true;
   const Job& job = *waiting_.jobs()[chosen];
@@ -121,13 +127,7 @@ bool Scheduler::admit(std::unique_ptr<Job> job) {
     const int64_t length =
         std::min<int64_t>(prompt + std::min<int64_t>(job->options.max_new_tokens, kAnswerReserve),
                           stepper_.options().max_context);
-    bool fits = has_room(length, match.length);
-    while (!fits && preempt_one(nullptr, /*paused_alone=*/true)) {
-      fits = has_room(length, match.length);
-    }
-    const bool is_alone =
-        std::ranges::all_of(running_, [](const auto& each) { return each->is_preempted(); });
-    if (!fits && !is_alone) {
+    if (!make_room(length, match.length, nullptr) && !holds_nothing()) {
       PrefixTree::drop(match.node);
       waiting_.add(std::move(job));
       return false;

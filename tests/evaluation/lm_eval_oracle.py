@@ -25,13 +25,21 @@ logging.disable(logging.WARNING)
 NUMBER = r"-?\d+(?:\.\d+)?"
 
 
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def task_config(folder, name, **config):
+    """Returns what lm-eval reads of a task whose documents are FOLDER/NAME.jsonl."""
+    return {"task": name, "dataset_path": "json", "test_split": "test",
+            "dataset_kwargs": {"data_files": {"test": str(folder / f"{name}.jsonl")}}, **config}
+
+
 def task_of(folder, name, docs, config):
-    """A task of lm-eval's on these documents."""
-    path = pathlib.Path(folder) / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-    return ConfigurableTask(config={
-        "task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(path)}},
-        "test_split": "test", **config})
+    """Makes a task of lm-eval's on these documents."""
+    folder = pathlib.Path(folder)
+    write_lines(folder / f"{name}.jsonl", docs)
+    return ConfigurableTask(config=task_config(folder, name, **config))
 
 
 def filtered(responses, docs, steps):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lm-eval through `vitrine serve` beside `vitrine eval`, item by item.
+"""Holds lm-eval through `vitrine serve` to `vitrine eval`, item by item.
 
     lm_eval_server.py VITRINE MODEL
 
@@ -11,7 +11,6 @@ difference of log-probabilities; it fails where an answer or the order of choice
 
 import base64
 import json
-import logging
 import os
 import pathlib
 import struct
@@ -25,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "http"))
 
 import lm_eval
+from lm_eval_oracle import task_config, write_lines
 from served import served
 
 CHOICES = [
@@ -68,18 +68,14 @@ max_new_tokens = 16
 """
 
 
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def unpack(text):
-    """The record's doubles: base64 of their bytes."""
+    """Reads the record's doubles: base64 of their bytes."""
     data = base64.b64decode(text)
     return list(struct.unpack(f"<{len(data) // 8}d", data))
 
 
 def evaluate_here(folder):
-    """What `vitrine eval` found, by task and id."""
+    """Returns what `vitrine eval` found, by task and id."""
     (folder / "beside.toml").write_text(SUITE)
     write_lines(folder / "choices.jsonl", [
         {"id": f"c{i}", "prompt": prompt, "choices": choices, "answer": answer}
@@ -93,23 +89,20 @@ def evaluate_here(folder):
     return {(row["task"], row["id"]): row for row in rows if "task" in row}
 
 
-def task(folder, name, **config):
-    return {"task": name, "dataset_path": "json", "test_split": "test",
-            "dataset_kwargs": {"data_files": {"test": str(folder / f"{name}.jsonl")}}, **config}
-
-
 def evaluate_through(folder, url):
-    logging.disable(logging.WARNING)
     told = lm_eval.simple_evaluate(
         model="local-completions", log_samples=True, bootstrap_iters=0,
         model_args={"base_url": url + "/v1/completions", "model": "served", "tokenizer": MODEL,
                     "num_concurrent": 2, "max_retries": 1},
-        tasks=[task(folder, "choices", output_type="multiple_choice", doc_to_text="{{prompt}}",
-                    doc_to_choice="{{choices}}", doc_to_target="answer", target_delimiter="",
-                    metric_list=[{"metric": "acc"}]),
-               task(folder, "answers", output_type="generate_until", doc_to_text="{{prompt}}",
-                    doc_to_target="{{answer[0]}}", metric_list=[{"metric": "exact_match"}],
-                    generation_kwargs={"until": ["\n"], "max_gen_toks": 16, "do_sample": False})])
+        tasks=[task_config(folder, "choices", output_type="multiple_choice",
+                           doc_to_text="{{prompt}}", doc_to_choice="{{choices}}",
+                           doc_to_target="answer", target_delimiter="",
+                           metric_list=[{"metric": "acc"}]),
+               task_config(folder, "answers", output_type="generate_until",
+                           doc_to_text="{{prompt}}", doc_to_target="{{answer[0]}}",
+                           metric_list=[{"metric": "exact_match"}],
+                           generation_kwargs={"until": ["\n"], "max_gen_toks": 16,
+                                              "do_sample": False})])
     return told["samples"]
 
 

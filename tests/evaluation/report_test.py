@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report's page in Chromium, where there is one: keyboard, contrast, names, no network.
+"""Opens the report's page in Chromium, where there is one: keyboard, contrast, names, no network.
 
     report_test.py VITRINE MODEL
 """
@@ -14,14 +14,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "http"), str(ROOT / "bench")]
 
 from chromium import Tab, browser, find_chromium
-from page_open import CONTRAST, FOCUSED, LEAST_CONTRAST, NAMED_ROLES, OVERFLOW
+from page_open import CONTRAST, FOCUSED, LEAST_CONTRAST, OVERFLOW, read_roles
 
 TOOL, MODEL = (str(pathlib.Path(one).resolve()) for one in sys.argv[1:3])
 CHROMIUM = find_chromium()
 TASKS = ["--tasks", "cloze,grammar,prose,refusals"]
 DAMAGE = ROOT / "bench" / "damage_model.py"
 UNFOLD = "document.querySelectorAll('details').forEach(one => one.open = OPEN)||0"
-# What can be scrolled and is not reached by the tab key.
+# Finds what can be scrolled and is not reached by the tab key.
 UNREACHED = """[...document.querySelectorAll('main *')].filter(one => one.tabIndex < 0
   && one.checkVisibility() && ['auto', 'scroll'].includes(getComputedStyle(one).overflowX)
   && (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight))
@@ -77,7 +77,7 @@ class ReportInChromium(unittest.TestCase):
         self.assertEqual([url for url in tab.asked() if not url.startswith(("file:", "data:"))], [])
 
     def walk(self, tab):
-        """What the tab key reaches, from the page's beginning, each with whether that is seen."""
+        """Returns what the tab key reaches, from the page's beginning, each with whether that is seen."""
         tab.value("document.activeElement.blur()||0")
         reached = []
         for _ in range(200):
@@ -138,24 +138,10 @@ class ReportInChromium(unittest.TestCase):
         for name in self.made:
             tab = self.open(name)
             tab.value(UNFOLD.replace("OPEN", "true"))
-            level, roles = 0, set()
-            for node in tab.call("Accessibility.getFullAXTree")["nodes"]:
-                if node["ignored"]:
-                    continue
-                role = node["role"]["value"]
-                named = node.get("name", {}).get("value", "").strip()
-                if role == "group" and not named:  # a details element
-                    continue
-                roles.add(role)
-                properties = {one["name"]: one["value"].get("value")
-                              for one in node.get("properties", ())}
-                is_to_name = role in NAMED_ROLES or properties.get("focusable")
-                if is_to_name and role != "RootWebArea":
-                    self.assertTrue(named, (name, role, properties))
-                if role == "heading":
-                    self.assertLessEqual(properties["level"], level + 1, named)
-                    level = properties["level"]
-            self.assertLessEqual({"banner", "main", "region", "heading", "table", "image"}, roles)
+            roles, problems = read_roles(tab.call("Accessibility.getFullAXTree")["nodes"])
+            self.assertEqual(problems, [], name)
+            self.assertLessEqual({"banner", "main", "region", "heading", "table", "image"},
+                                 set(roles))
 
     def test_what_is_shown_is_what_was_found(self):
         tab = self.open("verdict")

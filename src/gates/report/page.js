@@ -125,7 +125,7 @@ function showTasks(candidate) {
     }));
 }
 
-// What may be wider or longer than its place: the keyboard reaches it, and it has a name.
+// Lets the keyboard reach a node that may be wider or longer than its place, and names it.
 function scrolls(node, name) {
   node.tabIndex = 0;
   node.setAttribute('role', 'region');
