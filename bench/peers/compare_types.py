@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vitrine and llama.cpp on a mixture of experts with random blocks of each GGUF type, by turns.
+"""Measures Vitrine and llama.cpp on a mixture of experts with random blocks of each GGUF type, by turns.
 
     compare_types.py [TYPE ...] [--shape olmoe] [--layers 4] [--pairs 3] [--threads 2] [-p 256] [-n 64]
                      [--work FOLDER] [compare.py's options: --ik-llama FOLDER, --vitrine PROGRAM]
@@ -13,10 +13,11 @@ file, the more of a token's time is arithmetic.
 import argparse
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
+
+import compare
 
 HERE = pathlib.Path(__file__).resolve().parent
 TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq1_s", "iq1_m",
@@ -35,15 +36,12 @@ def parse_arguments():
 
 
 def cell(results, peer, figure):
-    """What a peer reaches, what we do, and the ratios."""
-    rounds = [(r["vitrine"].get(figure), r[peer].get(figure)) for r in results]
-    rounds = [(own, other) for own, other in rounds if own and other]
-    if not rounds:
+    """What we reach, what a peer does, and the ratios."""
+    found = compare.compare(results, peer, figure)
+    if found["theirs"] is None:
         return "-"
-    own = statistics.median(own for own, _ in rounds)
-    other = statistics.median(other for _, other in rounds)
-    ratios = [a / b for a, b in rounds]
-    return f"{own:.1f} / {other:.1f} = {own / other:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return (f"{found['ours']:.1f} / {found['theirs']:.1f} = {found['ratio']:.2f} "
+            f"({found['lowest']:.2f} to {found['highest']:.2f})")
 
 
 def measure(name, arguments, others, folder):
