@@ -105,7 +105,7 @@ def stored_bytes(extents, kind):
 
 
 def with_scales(shape, tensors):
-    """Behind each matrix that has a scale of its own, that one: {its name: its value} and all."""
+    """Puts the scale behind each matrix that has one of its own: {its name: its value}, and all."""
     scales, result = {}, []
     for name, extents, kind in tensors:
         result.append((name, extents, kind))

@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType as Type
 
 
 class OwnType(enum.IntEnum):
-    """What ggml has and PyPI's `gguf` has not."""
+    """Numbers the types that ggml has and PyPI's `gguf` has not."""
     Q2_0 = 42
 
 
@@ -34,7 +34,7 @@ HAS_SCALE = re.compile(r"(^output|attn_(q|k|v|output|qkv|gate)|ffn_(gate|up|down
 
 
 def block_size(kind):
-    """Values and bytes of a block."""
+    """Returns the values and the bytes of a block."""
     return (64, 18) if kind == OwnType.Q2_0 else gguf.GGML_QUANT_SIZES[kind]
 
 
@@ -47,7 +47,7 @@ def put_halves(blocks, offset, values):
 
 
 def put_nibbles(blocks, values):
-    """A float16 into the high nibbles of the last four words, as IQ1_M has it."""
+    """Puts a float16 into the high nibbles of the last four words, as IQ1_M has it."""
     bits = values.astype("<f2").view("<u2")
     for i in range(4):
         nibble = (bits >> (4 * i) & 15).astype(np.uint8)

@@ -41,7 +41,7 @@ struct Totals {
 /// Name of the module that a tensor belongs to: what stands before the last dot.
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-/// Modules of one form: how many, their bytes in the file, and in memory.
+/// Counts modules of one form, and their bytes in the file and in memory.
 struct ModuleForm {
   int64_t count = 0;
   uint64_t file_bytes = 0, memory_bytes = 0;

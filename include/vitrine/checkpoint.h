@@ -54,9 +54,8 @@ struct TensorInfo {
 
   uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
-  /// What each of its values is multiplied by as it is read: the scale of a whole NVFP4 matrix,
-  /// which a GGUF file keeps in a tensor of its own. read_blocks() and map() show what is not yet
-  /// multiplied.
+  /// Multiplies each of its values as it is read: the scale of a whole NVFP4 matrix, which a GGUF
+  /// file keeps in a tensor of its own. read_blocks() and map() show what is not yet multiplied.
   float multiplier = 1.0F;
   /// Strides in bytes, for a part of a fused tensor whose elements lie scattered (gpt_oss): element
   /// c of row r lies `row_stride` * r + `col_stride` * c bytes behind file_offset. Where the file
@@ -125,7 +124,7 @@ struct VITRINE_API QuantizedTensors {
   bool is_in_place = false;         ///< rows stand in the file as they are read
   std::optional<DType> floats = {};   ///< F32 or BF16: rows are floats, which holds them exactly
   std::string_view widened_for = {};  ///< why they are floats; empty where they are not
-  /// The group of each column, where columns of a group do not lie side by side (act-order).
+  /// Holds the group of each column, where columns of a group do not lie side by side (act-order).
   std::shared_ptr<const std::vector<int32_t>> column_groups = nullptr;
   const checkpoint::ModuleLayout* layout = nullptr;  ///< what reads them
 
@@ -141,7 +140,7 @@ struct VITRINE_API QuantizedTensors {
   uint64_t memory_bytes() const;
 };
 
-/// Rows of a module of integers: weight[r][c] = (u - 2^(bits-1) - zero_points[r][g]) *
+/// Holds rows of a module of integers: weight[r][c] = (u - 2^(bits-1) - zero_points[r][g]) *
 /// scales[r][g], u being the number and g = c / group_size.
 struct QuantizedRows {
   std::vector<int32_t> words;       ///< [rows, ceil(cols * bits / 32)], low bits first
@@ -253,16 +252,17 @@ class VITRINE_API Checkpoint {
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
   std::optional<QuantizedModule> quantized_module(std::string_view base_name) const;
-  /// What `quantization_config` asks for beside weights (activations in few bits, scales of keys
-  /// and values), and what is done about it; one line each.
+  /// Returns what `quantization_config` asks for beside weights (activations in few bits, scales of
+  /// keys and values), and what is done about it; one line each.
   std::vector<std::string> quantization_notes() const;
-  /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, `.qweight`,
-  /// `.q_weight`, `.compressed`, or `.weight` of dtype F8_E4M3, I8 or U8; null where there is none.
+  /// Returns the tensor that holds the quantized numbers of a module: `{base}.weight_packed`,
+  /// `.qweight`, `.q_weight`, `.compressed`, or `.weight` of dtype F8_E4M3, I8 or U8; null where
+  /// there is none.
   const TensorInfo* find_quantized(std::string_view base_name) const;
-  /// The tensors of a quantized module: that of find_quantized with what stands beside it; nothing
-  /// where find_quantized finds none. Reads nothing but shapes, and the groups of columns. Throws
-  /// kBadFile where they disagree with each other or with `quantization_config`, kUnsupported for
-  /// what they cannot have beside them.
+  /// Finds the tensors of a quantized module: that of find_quantized with what stands beside it;
+  /// nothing where find_quantized finds none. Reads nothing but shapes, and the groups of columns.
+  /// Throws kBadFile where they disagree with each other or with `quantization_config`,
+  /// kUnsupported for what they cannot have beside them.
   std::optional<QuantizedTensors> find_quantized_tensors(std::string_view base_name) const;
   /// Reads the rows from `row_begin` to `row_end` - 1 of a module of integers. Throws kIo, kBadFile
   /// for a zero point that is out of range or a scale that is not finite, kInvalidArgument for rows

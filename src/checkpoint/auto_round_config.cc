@@ -30,7 +30,6 @@ class AutoRoundConfig final : public QuantizationConfig {
       scheme_.layout = &gptq_v1_layout();
     } else if (packing == "auto_round" || packing.starts_with("auto_round:gptqmodel") ||
                packing.starts_with("auto_round:exllamav2") ||
-               packing.starts_with("auto_round:tritonv2") ||
                packing.starts_with("auto_round:triton")) {
       scheme_.format = "auto_round";
       scheme_.layout = &gptq_v2_layout();
@@ -40,8 +39,7 @@ class AutoRoundConfig final : public QuantizationConfig {
                     "(AutoRound(...).quantize_and_save(format='auto_round'))");
     }
     read_bits(fields, scheme_);
-    if (scheme_.bits == 0) fields.bad("bits", "2 to 8");
-    if (fields.find("group_size") == nullptr) fields.bad("group_size", "a group size");
+    require_gptq_bits(fields);
     if (const auto extra = fields.object("extra_config")) {
       for (const auto& [name, value] : fields.find("extra_config")->items()) {
         const std::optional<Fields> own = extra->object(name);
@@ -74,7 +72,7 @@ class AutoRoundConfig final : public QuantizationConfig {
     if (is_awq && scheme.bits != 0 && scheme.bits != 4) fields.unsupported("bits", "4");
   }
 
-  /// Modules with more than 8 bits are left as they were.
+  /// Reads a module's own fields; modules with more than 8 bits are left as they were.
   std::optional<QuantizedModule> read_own(const Fields& own) const {
     if (own.integer("bits", 1, 64).value_or(4) > 8) return std::nullopt;
     QuantizedModule scheme = scheme_;
@@ -86,12 +84,8 @@ class AutoRoundConfig final : public QuantizationConfig {
   std::vector<Rule> rules_;
 };
 
-std::unique_ptr<const QuantizationConfig> read_auto_round(const Fields& fields) {
-  return std::unique_ptr<const QuantizationConfig>(new AutoRoundConfig(fields));
-}
-
-const QuantMethodFile kAutoRoundMethod("auto-round", &read_auto_round);
-const QuantMethodFile kIntelAutoRoundMethod("intel/auto-round", &read_auto_round);
+const QuantMethodFile kAutoRoundMethod("auto-round", &read_as<AutoRoundConfig>);
+const QuantMethodFile kIntelAutoRoundMethod("intel/auto-round", &read_as<AutoRoundConfig>);
 
 }  // namespace
 }  // namespace vitrine::checkpoint

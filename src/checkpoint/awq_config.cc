@@ -12,17 +12,12 @@ namespace {
 class AwqConfig final : public QuantizationConfig {
  public:
   explicit AwqConfig(const Fields& fields) {
-    const bool has_version = fields.find("version") != nullptr;
-    std::string version = fields.string("version").value_or(
-        fields.string("checkpoint_format").value_or(fields.string("format").value_or("gemm")));
+    auto [field, version] =
+        first_string(fields, {"version", "checkpoint_format", "format"}, "gemm");
     std::ranges::transform(version, version.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (version != "gemm") {
-      refuse_format(fields,
-                    has_version                                   ? "version"
-                    : fields.find("checkpoint_format") != nullptr ? "checkpoint_format"
-                                                                  : "format",
-                    "is stored in the order of one GPU kernel",
+      refuse_format(fields, field, "is stored in the order of one GPU kernel",
                     "version 'gemm': AutoAWQForCausalLM.quantize(..., quant_config={'version': "
                     "'GEMM', ...}) of the float model writes it");
     }
@@ -50,9 +45,7 @@ class AwqConfig final : public QuantizationConfig {
   std::vector<std::string> left_out_;
 };
 
-const QuantMethodFile kAwqMethod("awq", [](const Fields& fields) {
-  return std::unique_ptr<const QuantizationConfig>(new AwqConfig(fields));
-});
+const QuantMethodFile kAwqMethod("awq", &read_as<AwqConfig>);
 
 }  // namespace
 }  // namespace vitrine::checkpoint

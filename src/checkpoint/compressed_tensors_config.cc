@@ -19,11 +19,7 @@ void require_symmetric(const Fields& weights) {
 }
 
 QuantizedModule read_float_weights(const Fields& weights) {
-  QuantizedModule scheme = {.number_format = NumberFormat::kE4M3,
-                            .bits = 8,
-                            .block_rows = 0,
-                            .format = "float-quantized",
-                            .layout = &float8_layout()};
+  QuantizedModule scheme = float8_module("float-quantized", 0);
   if (weights.required_integer("num_bits", 1, 64) != 8) weights.unsupported("num_bits", "8");
   expect_string(weights, "type", "float");
   require_symmetric(weights);
@@ -41,7 +37,7 @@ QuantizedModule read_float_weights(const Fields& weights) {
   return scheme;
 }
 
-/// Floats of 4 or 8 bits with scales of a byte.
+/// Reads floats of 4 or 8 bits with scales of a byte.
 QuantizedModule read_small_floats(const Fields& weights, int bits, int group_size,
                                   const char* format, const ModuleLayout& layout) {
   if (weights.required_integer("num_bits", 1, 64) != bits) {
@@ -90,7 +86,7 @@ QuantizedModule read_integer_weights(const Fields& weights, bool is_packed, bool
   return scheme;
 }
 
-/// By `format`; where that is none of these, by the numbers.
+/// Reads weights by `format`, and those of "naive-quantized" by their numbers.
 QuantizedModule read_weights(const Fields& weights, const Fields& place, const std::string& format,
                              bool is_padded) {
   if (format == "pack-quantized") return read_integer_weights(weights, true, is_padded);
@@ -125,7 +121,7 @@ std::string activation_note(const Fields& activations) {
   const bool is_dynamic =
       activations.find("dynamic") != nullptr && *activations.find("dynamic") != false;
   const std::string type = activations.string("type").value_or("int");
-  return "activations: the file asks for " + std::string(type == "int" ? "int" : "fp") +
+  return std::string("activations: the file asks for ") + (type == "int" ? "int" : "fp") +
          std::to_string(bits) + (is_dynamic ? " (dynamic)" : " (static)") +
          "; kernels take int8 in groups beside integers and float32 beside floats, which loses no "
          "more";
@@ -139,20 +135,14 @@ class CompressedTensorsConfig final : public QuantizationConfig {
         status && *status != "compressed" && *status != "frozen") {
       fields.unsupported("quantization_status", "'compressed'");
     }
-    if (const nlohmann::json* transforms = fields.find("transform_config");
-        transforms != nullptr && !(transforms->is_structured() && transforms->empty())) {
+    if (has_content(fields, "transform_config")) {
       refuse_format(
           fields, "transform_config",
           "rotates activations while the model runs, which no op here does",
           "the model quantized without transforms (llm-compressor: leave QuIPModifier "
           "and SpinQuantModifier out), or with rotations that are fused into the weights");
     }
-    const nlohmann::json* cache = fields.find("kv_cache_scheme");
-    if (cache != nullptr && !(cache->is_structured() && cache->empty())) {
-      add_note(
-          "keys and values: the file has scales for them (kv_cache_scheme); they are kept as "
-          "the KV type says, which has its own");
-    }
+    if (has_content(fields, "kv_cache_scheme")) add_cache_note("kv_cache_scheme");
     const bool is_sparse = read_sparsity(fields);
     for (const std::string& name : fields.strings("ignore")) {
       ignore_.emplace_back(name, fields.place() + ": ignore");
@@ -202,10 +192,10 @@ class CompressedTensorsConfig final : public QuantizationConfig {
     return nullptr;
   }
 
-  /// True where matrices of floats are stored without their zeros.
+  /// Returns whether matrices of floats are stored without their zeros.
   bool read_sparsity(const Fields& fields) {
     const auto sparsity = fields.object("sparsity_config");
-    if (!sparsity || fields.find("sparsity_config")->empty()) return false;
+    if (!sparsity || !has_content(fields, "sparsity_config")) return false;
     const std::string format = sparsity->string("format").value_or("");
     if (format == "dense") return false;
     if (format != "sparse-24-bitmask") {
@@ -224,8 +214,7 @@ class CompressedTensorsConfig final : public QuantizationConfig {
     const QuantizedModule scheme =
         read_weights(*weights, own ? group : config, own ? *own : format, pads_words(config));
     refuse_unless_empty(group, "output_activations");
-    const nlohmann::json* activations = group.find("input_activations");
-    if (activations != nullptr && !activations->empty()) {
+    if (has_content(group, "input_activations")) {
       const std::string note = activation_note(*group.object("input_activations"));
       if (notes().empty() || notes().back() != note) add_note(note);
     }
@@ -248,9 +237,7 @@ class CompressedTensorsConfig final : public QuantizationConfig {
   std::optional<QuantizedModule> sparse_;
 };
 
-const QuantMethodFile kCompressedTensors("compressed-tensors", [](const Fields& fields) {
-  return std::unique_ptr<const QuantizationConfig>(new CompressedTensorsConfig(fields));
-});
+const QuantMethodFile kCompressedTensors("compressed-tensors", &read_as<CompressedTensorsConfig>);
 
 }  // namespace
 }  // namespace vitrine::checkpoint

@@ -11,16 +11,16 @@ namespace vitrine::checkpoint {
 namespace {
 
 constexpr int kFloatGroup = 128;  // columns that share a scale in memory
-constexpr int64_t kMxColumns = 32;
 
 void require_matrix(const ModulePlace& place) {
   const TensorInfo& info = place.numbers;
-  if (info.shape.size() == 2 && info.shape[0] >= 1 && info.shape[1] >= 1) return;
-  throw_bad_file(place.file_of(info) + ": tensor " + quote_text(info.name) + " has shape " +
-                 shape_text(info.shape) + "; expected a matrix");
+  if (is_matrix(info, {info.dtype})) return;
+  throw_bad_file(file_of(place.checkpoint, info) + ": tensor " + quote_text(info.name) +
+                 " has shape " + shape_text(info.shape) + "; expected a matrix");
 }
 
-/// Columns of the scale tensor, or its rows: of so many elements, `block` sharing one (0: all).
+/// Returns the columns of the scale tensor, or its rows: of so many elements `block` share one
+/// (0: all).
 int64_t num_blocks(int64_t elements, int64_t block) {
   return block == 0 ? 1 : (elements + block - 1) / block;
 }
@@ -30,18 +30,26 @@ std::vector<float> read_bytes(const Checkpoint& checkpoint, const QuantizedTenso
                               int64_t row_begin, int64_t row_end) {
   const TensorInfo& info = *tensors.numbers;
   const int64_t first = row_begin * tensors.cols, count = row_end * tensors.cols - first;
-  std::vector<uint8_t> bytes(static_cast<size_t>(count));
-  checkpoint.read(info, static_cast<uint64_t>(first), std::as_writable_bytes(std::span(bytes)));
+  const auto bytes = read_elements<uint8_t>(checkpoint, info, first, count);
   std::vector<float> values(bytes.size());
   for (size_t i = 0; i < bytes.size(); ++i) {
     values[i] = e4m3_to_float(bytes[i]);
     if (std::isnan(values[i])) {
-      throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(info.file_index)] +
-                     ": element " + std::to_string(static_cast<size_t>(first) + i) + " of tensor " +
-                     quote_text(info.name) + " is NaN; expected a number");
+      refuse_element(checkpoint, info, first + static_cast<int64_t>(i),
+                     "is NaN; expected a number");
     }
   }
   return values;
+}
+
+/// Multiplies rows by a scale for each row and group of the file.
+void multiply_groups(const std::vector<float>& scales, const QuantizedTensors& tensors,
+                     std::vector<float>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) / tensors.cols;
+    const auto group = static_cast<int64_t>(i) % tensors.cols / tensors.stored_group;
+    values[i] *= scales[static_cast<size_t>(row * tensors.stored_groups() + group)];
+  }
 }
 
 class Float8Layout final : public ModuleLayout {
@@ -71,41 +79,32 @@ class Float8Layout final : public ModuleLayout {
         scheme.block_rows == 0 && (scale.shape.empty() || scale.shape.size() == 1);
     if (is_whole && scale.shape.empty()) shape = {};
     if ((is_whole || scheme.group_size == 0) && scale.shape.size() == 1) shape = {block_rows};
-    place.check_floats(scale, shape);
+    place.check(scale, kFloatTypes, shape);
     return tensors;
   }
 
-  /// Gives a scale of each group of 128 columns, or of a block where no kernel reads them.
   std::vector<float> read_scales(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
                                  int64_t row_begin, int64_t row_end) const override {
     const auto block_row = [&](int64_t row) {
       return tensors.block_rows == 0 ? 0 : row / tensors.block_rows;
     };
-    const int64_t per_row = num_blocks(tensors.cols, tensors.block_cols);
+    const int64_t per_row = tensors.stored_groups();
     const int64_t first = block_row(row_begin), end = num_blocks(row_end, tensors.block_rows);
     const std::vector<float> stored =
         read_finite(checkpoint, *tensors.scales, first * per_row, (end - first) * per_row);
-    std::vector<float> spread;
-    spread.reserve(static_cast<size_t>((row_end - row_begin) * tensors.groups()));
+    std::vector<float> scales;
+    scales.reserve(static_cast<size_t>((row_end - row_begin) * per_row));
     for (int64_t row = row_begin; row < row_end; ++row) {
-      for (int64_t group = 0; group < tensors.groups(); ++group) {
-        const int64_t block =
-            tensors.block_cols == 0 ? 0 : group * tensors.group_size / tensors.block_cols;
-        spread.push_back(stored[static_cast<size_t>((block_row(row) - first) * per_row + block)]);
-      }
+      const auto of_row = stored.begin() + (block_row(row) - first) * per_row;
+      scales.insert(scales.end(), of_row, of_row + per_row);
     }
-    return spread;
+    return scales;
   }
 
   std::vector<float> read_floats(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
                                  int64_t row_begin, int64_t row_end) const override {
     std::vector<float> values = read_bytes(checkpoint, tensors, row_begin, row_end);
-    const std::vector<float> scales = read_scales(checkpoint, tensors, row_begin, row_end);
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto row = static_cast<int64_t>(i) / tensors.cols;
-      const auto group = static_cast<int64_t>(i) % tensors.cols / tensors.group_size;
-      values[i] *= scales[static_cast<size_t>(row * tensors.groups() + group)];
-    }
+    multiply_groups(read_scales(checkpoint, tensors, row_begin, row_end), tensors, values);
     return values;
   }
 
@@ -130,7 +129,7 @@ class Mxfp8Layout final : public ModuleLayout {
     tensors.scales = &place.require(".weight_scale");
     place.check(place.numbers, {DType::kF8E4M3}, place.numbers.shape);
     place.check(*tensors.scales, {DType::kU8}, {tensors.rows, tensors.stored_groups()});
-    tensors.group_size = static_cast<int>(kMxColumns);
+    tensors.group_size = place.scheme.group_size;
     tensors.floats = DType::kBF16;
     tensors.widened_for = "its 8-bit floats with a power of two for 32 columns";
     return tensors;
@@ -140,30 +139,22 @@ class Mxfp8Layout final : public ModuleLayout {
                                  int64_t row_begin, int64_t row_end) const override {
     std::vector<float> values = read_bytes(checkpoint, tensors, row_begin, row_end);
     const int64_t groups = tensors.stored_groups();
-    const std::vector<float> scales =
-        read_powers(checkpoint, *tensors.scales, row_begin * groups, row_end * groups);
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto row = static_cast<int64_t>(i) / tensors.cols;
-      const auto group = static_cast<int64_t>(i) % tensors.cols / kMxColumns;
-      values[i] *= scales[static_cast<size_t>(row * groups + group)];
-    }
+    multiply_groups(read_powers(checkpoint, *tensors.scales, row_begin * groups, row_end * groups),
+                    tensors, values);
     return values;
   }
 
  private:
   static std::vector<float> read_powers(const Checkpoint& checkpoint, const TensorInfo& info,
                                         int64_t begin, int64_t end) {
-    std::vector<uint8_t> exponents(static_cast<size_t>(end - begin));
-    checkpoint.read(info, static_cast<uint64_t>(begin),
-                    std::as_writable_bytes(std::span(exponents)));
+    const auto exponents = read_elements<uint8_t>(checkpoint, info, begin, end - begin);
     std::vector<float> powers;
     powers.reserve(exponents.size());
     for (const uint8_t exponent : exponents) {
       constexpr int kNotANumber = 255, kBias = 127;
       if (exponent == kNotANumber) {
-        throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(info.file_index)] +
-                       ": element " + std::to_string(begin + std::ssize(powers)) + " of tensor " +
-                       quote_text(info.name) + " is 255, which is NaN; expected an exponent");
+        refuse_element(checkpoint, info, begin + std::ssize(powers),
+                       "is 255, which is NaN; expected an exponent");
       }
       powers.push_back(std::ldexp(1.0f, exponent - kBias));
     }

@@ -11,11 +11,6 @@ class Fp8Config final : public QuantizationConfig {
  public:
   explicit Fp8Config(const Fields& fields) {
     if (fields.find("fmt") != nullptr) expect_string(fields, "fmt", "e4m3");
-    scheme_ = {.number_format = NumberFormat::kE4M3,
-               .bits = 8,
-               .block_rows = 0,  // one scale for a matrix
-               .format = "fp8",
-               .layout = &float8_layout()};
     if (fields.find("weight_block_size") != nullptr) {
       read_float_block(fields, "weight_block_size", scheme_);
     }
@@ -23,22 +18,19 @@ class Fp8Config final : public QuantizationConfig {
   std::optional<QuantizedModule> find(std::string_view) const override { return scheme_; }
 
  private:
-  QuantizedModule scheme_;
+  QuantizedModule scheme_ = float8_module("fp8", 0);  // one scale for a matrix
 };
 
-const QuantMethodFile kFp8("fp8", [](const Fields& fields) {
-  return std::unique_ptr<const QuantizationConfig>(new Fp8Config(fields));
-});
+const QuantMethodFile kFp8("fp8", &read_as<Fp8Config>);
 
 /// gpt_oss: which tensors are in blocks shows in their names.
 class Mxfp4Config final : public QuantizationConfig {
  public:
+  explicit Mxfp4Config(const Fields&) {}
   std::optional<QuantizedModule> find(std::string_view) const override { return std::nullopt; }
 };
 
-const QuantMethodFile kMxfp4("mxfp4", [](const Fields&) {
-  return std::unique_ptr<const QuantizationConfig>(new Mxfp4Config());
-});
+const QuantMethodFile kMxfp4("mxfp4", &read_as<Mxfp4Config>);
 
 }  // namespace
 }  // namespace vitrine::checkpoint

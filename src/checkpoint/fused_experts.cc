@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "config_limits.h"
+#include "mxfp4_modules.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
@@ -126,7 +127,7 @@ class GptOssExperts {
   }
 
  private:
-  static constexpr int64_t kNumbers = 32, kBlockBytes = 16;
+  static constexpr int64_t kBlockBytes = 16;
 
   [[noreturn]] void refuse(const TensorInfo& fused, const std::string& expected) const {
     throw_bad_file(paths_[static_cast<size_t>(fused.file_index)] + ": shape " +
@@ -193,19 +194,8 @@ class GptOssExperts {
         scales->shape != std::vector<int64_t>{fused.shape[0], rows, blocks}) {
       refuse(*scales, "U8 " + shape_text({fused.shape[0], rows, blocks}) + ", as its blocks");
     }
-    const auto row = static_cast<uint64_t>(expert * rows + turn);
-    const auto count = static_cast<uint64_t>(blocks), step = static_cast<uint64_t>(turns);
     info.name += "weight";
-    info.dtype = DType::kF32;
-    info.block_format = find_block_format(39);
-    info.shape = {rows / turns, blocks * kNumbers};
-    info.num_bytes = static_cast<uint64_t>(rows / turns * blocks * kNumbers) * sizeof(float);
-    info.stored_bytes = static_cast<uint64_t>(rows / turns * blocks * (kBlockBytes + 1));
-    info.file_offset = fused.file_offset + row * count * kBlockBytes;
-    info.row_stride = step * count * kBlockBytes;
-    info.scale_file_index = scales->file_index;
-    info.scale_offset = scales->file_offset + row * count;
-    info.scale_row_stride = step * count;
+    place_mxfp4_blocks(fused, *scales, expert * rows + turn, turns, rows / turns, blocks, info);
   }
 
   const std::vector<std::string>& paths_;

@@ -10,7 +10,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-/// One scale for each matrix of `weight`, read from the tensor `scale`.
+/// Reads one scale for each matrix of `weight` from the tensor `scale`.
 std::vector<float> read_multipliers(const InputFile& file, const TensorInfo& weight,
                                     const TensorInfo& scale) {
   const int64_t count = weight.name.ends_with("_exps.weight") ? weight.shape[0] : 1;

@@ -11,7 +11,7 @@
 
 namespace vitrine::checkpoint {
 
-/// What the values of a matrix are multiplied by, by its name in the file: one number, or one for
+/// Maps a matrix's name in the file to what its values are multiplied by: one number, or one for
 /// each expert of a stack.
 using Multipliers = std::map<std::string, std::vector<float>, std::less<>>;
 

@@ -19,11 +19,12 @@ void read_gptq_bits(const Fields& fields, QuantizedModule& scheme) {
   scheme.symmetric = fields.boolean("sym").value_or(scheme.symmetric);
 }
 
-namespace {
+void require_gptq_bits(const Fields& fields) {
+  if (fields.find("bits") == nullptr) fields.bad("bits", "2 to 8");
+  if (fields.find("group_size") == nullptr) fields.bad("group_size", "a group size");
+}
 
-constexpr const char* kRepack =
-    "GPTQModel to write it again (GPTQModel.load(FOLDER, backend=BACKEND.TORCH), then save with "
-    "format 'gptq_v2'), or the float model quantized";
+namespace {
 
 /// Says whether `meta.quantizer`, "gptqmodel:7.3.4" or a list of such, names GPTQModel.
 bool is_of_gptqmodel(const Fields& fields) {
@@ -37,8 +38,7 @@ bool is_of_gptqmodel(const Fields& fields) {
 class GptqConfig final : public QuantizationConfig {
  public:
   explicit GptqConfig(const Fields& fields) {
-    const std::string format =
-        fields.string("checkpoint_format").value_or(fields.string("format").value_or("gptq"));
+    const auto [field, format] = first_string(fields, {"checkpoint_format", "format"}, "gptq");
     if (format == "gptq") {
       scheme_.format = "gptq";
       scheme_.layout = is_of_gptqmodel(fields) ? &gptqmodel_v1_layout() : &gptq_v1_layout();
@@ -49,19 +49,15 @@ class GptqConfig final : public QuantizationConfig {
       scheme_.format = "gptq_p";
       scheme_.layout = &gptq_p_layout();
     } else {
-      const char* const field =
-          fields.find("checkpoint_format") != nullptr ? "checkpoint_format" : "format";
-      refuse_format(fields, field, "is stored in the order of one GPU kernel", kRepack);
+      refuse_format(fields, field, "is stored in the order of one GPU kernel", kWriteGptqAgain);
     }
     if (fields.boolean("is_marlin_format").value_or(false)) {
       refuse_format(fields, "is_marlin_format", "is stored in the order of one GPU kernel",
-                    kRepack);
+                    kWriteGptqAgain);
     }
     if (fields.find("pack_dtype") != nullptr) expect_string(fields, "pack_dtype", "int32");
-    scheme_.symmetric = true;
     read_gptq_bits(fields, scheme_);
-    if (scheme_.bits == 0) fields.bad("bits", "2 to 8");
-    if (fields.find("group_size") == nullptr) fields.bad("group_size", "a group size");
+    require_gptq_bits(fields);
     fields.boolean("desc_act");  // how an order shows is in the tensors: g_idx
     if (const auto dynamic = fields.object("dynamic")) {
       for (const auto& [name, value] : fields.find("dynamic")->items()) add_rule(*dynamic, name);
@@ -81,7 +77,8 @@ class GptqConfig final : public QuantizationConfig {
     std::optional<QuantizedModule> scheme;  ///< none: not quantized
   };
 
-  /// "-:expression" leaves modules out; "+:expression", or the expression alone, changes fields.
+  /// Adds a rule: "-:expression" leaves modules out; "+:expression", or the expression alone,
+  /// changes fields.
   void add_rule(const Fields& dynamic, const std::string& name) {
     const bool is_left_out = name.starts_with("-:");
     const std::string expression = is_left_out || name.starts_with("+:") ? name.substr(2) : name;
@@ -99,9 +96,7 @@ class GptqConfig final : public QuantizationConfig {
   std::vector<Rule> rules_;
 };
 
-const QuantMethodFile kGptqMethod("gptq", [](const Fields& fields) {
-  return std::unique_ptr<const QuantizationConfig>(new GptqConfig(fields));
-});
+const QuantMethodFile kGptqMethod("gptq", &read_as<GptqConfig>);
 
 }  // namespace
 }  // namespace vitrine::checkpoint

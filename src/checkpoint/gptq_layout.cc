@@ -13,7 +13,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-/// What makes zero points of those that are stored.
+/// Says what makes zero points of those that are stored.
 enum class ZeroPoints : uint8_t { kAsStored, kFieldsPlusOne, kWordsPlusOnes };
 
 class GptqLayout final : public ModuleLayout {
@@ -27,8 +27,7 @@ class GptqLayout final : public ModuleLayout {
     const TensorInfo& numbers = place.numbers;
     const int bits = place.scheme.bits;
     const BitPacking packing = packing_of(bits);
-    if (numbers.dtype != DType::kI32 || numbers.shape.size() != 2 || numbers.shape[0] < 1 ||
-        numbers.shape[1] < 1 || numbers.shape[0] * 32 % bits != 0) {
+    if (!is_matrix(numbers, {DType::kI32}) || numbers.shape[0] * 32 % bits != 0) {
       place.refuse(numbers, "I32 [columns * " + std::to_string(bits) +
                                 " / 32, rows] from quantization_config's bits");
     }
@@ -38,9 +37,8 @@ class GptqLayout final : public ModuleLayout {
     }
     QuantizedTensors tensors = place.tensors(rows, cols);
     tensors.scales = &place.require(".scales");
-    tensors.scale_dtype = tensors.scales->dtype;
     const int64_t groups = tensors.stored_groups();
-    place.check_floats(*tensors.scales, {groups, rows});
+    place.check(*tensors.scales, kFloatTypes, {groups, rows});
     const TensorInfo& zeros = place.require(".qzeros");
     place.check(zeros, {DType::kI32}, {groups, packed_word_count(rows, bits, packing)});
     // A symmetric module's are read too, first among the others: they must say so.
@@ -113,11 +111,11 @@ class GptqLayout final : public ModuleLayout {
           zero_points[static_cast<size_t>(row * groups + group)] =
               static_cast<int8_t>(zero_point - half);
         } else if (zero_point != half) {
-          throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(info.file_index)] +
-                         ": the zero point of group " + std::to_string(group) + " and row " +
-                         std::to_string(row_begin + row) + " in tensor " + quote_text(info.name) +
-                         " is " + std::to_string(zero_point) + "; expected " +
-                         std::to_string(half) + ", since quantization_config's 'sym' is true");
+          throw_bad_file(file_of(checkpoint, info) + ": the zero point of group " +
+                         std::to_string(group) + " and row " + std::to_string(row_begin + row) +
+                         " in tensor " + quote_text(info.name) + " is " +
+                         std::to_string(zero_point) + "; expected " + std::to_string(half) +
+                         ", since quantization_config's 'sym' is true");
         }
       }
     }

@@ -2,6 +2,7 @@
 // compressed-tensors' `int-quantized`: {base}.weight I8 [rows, cols], .weight_scale for a row, a
 // group or all, and of asymmetric ones .weight_zero_point I8 in its shape.
 #include "module_layout.h"
+#include "quant/pack.h"
 
 namespace vitrine::checkpoint {
 namespace {
@@ -12,14 +13,10 @@ class Int8Layout final : public ModuleLayout {
 
   QuantizedTensors find(const ModulePlace& place) const override {
     const TensorInfo& numbers = place.numbers;
-    if (numbers.dtype != DType::kI8 || numbers.shape.size() != 2 || numbers.shape[0] < 1 ||
-        numbers.shape[1] < 1) {
-      place.refuse(numbers, "I8 [rows, columns]");
-    }
+    if (!is_matrix(numbers, {DType::kI8})) place.refuse(numbers, "I8 [rows, columns]");
     QuantizedTensors tensors = place.tensors(numbers.shape[0], numbers.shape[1]);
     tensors.scales = &place.require(".weight_scale");
-    tensors.scale_dtype = tensors.scales->dtype;
-    check_shape(place, tensors, *tensors.scales, {DType::kF32, DType::kF16, DType::kBF16});
+    check_shape(place, tensors, *tensors.scales, kFloatTypes);
     const TensorInfo* zeros = place.find(".weight_zero_point");
     if (!place.scheme.symmetric) {
       tensors.zero_points = &place.require(".weight_zero_point");
@@ -34,11 +31,9 @@ class Int8Layout final : public ModuleLayout {
   std::vector<int32_t> read_words(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
                                   int64_t row_begin, int64_t row_end) const override {
     const int64_t count = row_end - row_begin, cols = tensors.cols;
-    std::vector<uint8_t> numbers(static_cast<size_t>(count * cols));
-    checkpoint.read(*tensors.numbers, static_cast<uint64_t>(row_begin * cols),
-                    std::as_writable_bytes(std::span(numbers)));
-    for (uint8_t& number : numbers) number ^= 0x80;  // plus 128
-    return pack_numbers(numbers, count, cols, 8);
+    return pack_int32(
+        read_elements<int8_t>(checkpoint, *tensors.numbers, row_begin * cols, count * cols), count,
+        cols, 8);
   }
 
   std::vector<float> read_scales(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
@@ -56,16 +51,17 @@ class Int8Layout final : public ModuleLayout {
                                        int64_t row_end) const override {
     if (tensors.zero_points == nullptr) return {};
     const int64_t count = row_end - row_begin, groups = tensors.stored_groups();
-    const bool one = is_one(*tensors.zero_points);
-    std::vector<int8_t> zero_points(static_cast<size_t>(one ? 1 : count * groups));
-    checkpoint.read(*tensors.zero_points, static_cast<uint64_t>(one ? 0 : row_begin * groups),
-                    std::as_writable_bytes(std::span(zero_points)));
-    if (one) zero_points.resize(static_cast<size_t>(count), zero_points.front());
-    return zero_points;
+    if (!is_one(*tensors.zero_points)) {
+      return read_elements<int8_t>(checkpoint, *tensors.zero_points, row_begin * groups,
+                                   count * groups);
+    }
+    return std::vector<int8_t>(
+        static_cast<size_t>(count),
+        read_elements<int8_t>(checkpoint, *tensors.zero_points, 0, 1).front());
   }
 
  private:
-  /// Whether there is one number, of a whole matrix or of its only row.
+  /// Says whether there is one number, of a whole matrix or of its only row.
   static bool is_one(const TensorInfo& info) {
     return info.shape.empty() || info.shape == std::vector<int64_t>{1};
   }
@@ -74,8 +70,9 @@ class Int8Layout final : public ModuleLayout {
                           const TensorInfo& info, std::initializer_list<DType> dtypes) {
     const int64_t groups = tensors.stored_groups();
     std::vector<int64_t> shape = {tensors.rows, groups};
-    if (place.scheme.block_rows == 0) shape = info.shape.empty() ? info.shape : std::vector{1L};
-    if (groups == 1 && info.shape.size() == 1 && place.scheme.block_rows != 0) {
+    if (place.scheme.block_rows == 0) {
+      shape.assign(info.shape.empty() ? 0 : 1, 1);
+    } else if (groups == 1 && info.shape.size() == 1) {
       shape = {tensors.rows};
     }
     place.check(info, dtypes, shape);

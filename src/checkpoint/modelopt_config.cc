@@ -8,8 +8,8 @@
 namespace vitrine::checkpoint {
 namespace {
 
-/// A name with '*' for any part, as an expression for all of a name. A name stands for the modules
-/// below it, too.
+/// Returns the expression for a name with '*' for any part, which all of a name must match. A name
+/// stands for the modules below it, too.
 std::string expression_of(const std::string& wildcard) {
   std::string expression = "re:";
   for (const char c : wildcard) {
@@ -44,13 +44,8 @@ class ModelOptConfig final : public QuantizationConfig {
         left_out_.emplace_back(expression_of(module), fields.place() + ": " + name, true);
       }
     }
-    const nlohmann::json* cache = fields.find("kv_cache_scheme");
-    const bool has_cache =
-        (cache != nullptr && !cache->empty()) || fields.string("kv_cache_quant_algo").has_value();
-    if (has_cache) {
-      add_note(
-          "keys and values: the file has scales for them (kv_cache_quant_algo); they are kept "
-          "as the KV type says, which has its own");
+    if (has_content(fields, "kv_cache_scheme") || fields.string("kv_cache_quant_algo")) {
+      add_cache_note("kv_cache_quant_algo");
     }
     add_note(
         "activations: the file has scales for them in 4 or 8 bits (input_scale); kernels take "
@@ -74,20 +69,8 @@ class ModelOptConfig final : public QuantizationConfig {
   };
 
   static QuantizedModule scheme_of(const Fields& fields, const std::string& algorithm) {
-    if (algorithm == "FP8") {
-      return {.number_format = NumberFormat::kE4M3,
-              .bits = 8,
-              .block_rows = 0,
-              .format = "modelopt FP8",
-              .layout = &float8_layout()};
-    }
-    if (algorithm == "FP8_PER_CHANNEL_PER_TOKEN") {
-      return {.number_format = NumberFormat::kE4M3,
-              .bits = 8,
-              .block_rows = 1,
-              .format = "modelopt FP8",
-              .layout = &float8_layout()};
-    }
+    if (algorithm == "FP8") return float8_module("modelopt FP8", 0);
+    if (algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return float8_module("modelopt FP8", 1);
     if (algorithm != "NVFP4" && algorithm != "W4A16_NVFP4") {
       refuse_format(fields, "quant_algo", "no reader here knows",
                     "'FP8', 'FP8_PER_CHANNEL_PER_TOKEN', 'NVFP4' or 'W4A16_NVFP4' (ModelOpt's "
@@ -106,9 +89,7 @@ class ModelOptConfig final : public QuantizationConfig {
   std::vector<NamePattern> left_out_;
 };
 
-const QuantMethodFile kModelOptMethod("modelopt", [](const Fields& fields) {
-  return std::unique_ptr<const QuantizationConfig>(new ModelOptConfig(fields));
-});
+const QuantMethodFile kModelOptMethod("modelopt", &read_as<ModelOptConfig>);
 
 }  // namespace
 }  // namespace vitrine::checkpoint

@@ -3,10 +3,44 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "quant/pack.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
+
+std::string partner_of(const std::string& module) {
+  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
+      {".gate_proj", ".up_proj"}, {".up_proj", ".gate_proj"}, {".w1", ".w3"}, {".w3", ".w1"}};
+  for (const auto& [suffix, other] : kPairs) {
+    if (module.ends_with(suffix)) {
+      return module.substr(0, module.size() - suffix.size()) + std::string(other);
+    }
+  }
+  return {};
+}
+
+const std::string& file_of(const Checkpoint& checkpoint, const TensorInfo& info) {
+  return checkpoint.weight_files()[static_cast<size_t>(info.file_index)];
+}
+
+void refuse_tensor(const std::string& path, const TensorInfo& info, const std::string& expected) {
+  throw_bad_file(path + ": tensor " + quote_text(info.name) + " is " +
+                 std::string(dtype_name(info.dtype)) + " " + shape_text(info.shape) +
+                 "; expected " + expected);
+}
+
+void refuse_element(const Checkpoint& checkpoint, const TensorInfo& info, int64_t element,
+                    const std::string& is) {
+  throw_bad_file(file_of(checkpoint, info) + ": element " + std::to_string(element) +
+                 " of tensor " + quote_text(info.name) + " " + is);
+}
+
+bool is_matrix(const TensorInfo& info, std::initializer_list<DType> dtypes) {
+  return std::ranges::find(dtypes, info.dtype) != dtypes.end() && info.shape.size() == 2 &&
+         info.shape[0] >= 1 && info.shape[1] >= 1;
+}
 
 const TensorInfo* ModulePlace::find(std::string_view suffix) const {
   return checkpoint.find(base + std::string(suffix));
@@ -16,14 +50,8 @@ const TensorInfo& ModulePlace::require(std::string_view suffix) const {
   return checkpoint.require(base + std::string(suffix));
 }
 
-const std::string& ModulePlace::file_of(const TensorInfo& info) const {
-  return checkpoint.weight_files()[static_cast<size_t>(info.file_index)];
-}
-
 void ModulePlace::refuse(const TensorInfo& info, const std::string& expected) const {
-  throw_bad_file(file_of(info) + ": tensor " + quote_text(info.name) + " is " +
-                 std::string(dtype_name(info.dtype)) + " " + shape_text(info.shape) +
-                 "; expected " + expected);
+  refuse_tensor(file_of(checkpoint, info), info, expected);
 }
 
 void ModulePlace::check(const TensorInfo& info, std::initializer_list<DType> dtypes,
@@ -55,18 +83,18 @@ void ModulePlace::read_column_groups(std::string_view suffix, QuantizedTensors& 
   if (info == nullptr) return;
   check(*info, {DType::kI32}, {tensors.cols}, "the numbers beside it");
   tensors.others.push_back(info);
-  auto groups = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(tensors.cols));
-  checkpoint.read(*info, std::as_writable_bytes(std::span(*groups)));
+  auto groups = std::make_shared<std::vector<int32_t>>(
+      read_elements<int32_t>(checkpoint, *info, 0, tensors.cols));
   // compressed-tensors writes -1 everywhere where it keeps the order.
   if (std::ranges::all_of(*groups, [](int32_t group) { return group == -1; })) return;
   bool is_ordered = true;
   for (int64_t col = 0; col < tensors.cols; ++col) {
     const int32_t group = (*groups)[static_cast<size_t>(col)];
     if (group < 0 || group >= tensors.stored_groups()) {
-      throw_bad_file(file_of(*info) + ": element " + std::to_string(col) + " of tensor " +
-                     quote_text(info->name) + " is " + std::to_string(group) +
-                     "; expected one of the " + std::to_string(tensors.stored_groups()) +
-                     " groups of quantization_config");
+      refuse_element(checkpoint, *info, col,
+                     "is " + std::to_string(group) + "; expected one of the " +
+                         std::to_string(tensors.stored_groups()) +
+                         " groups of quantization_config");
     }
     is_ordered = is_ordered && group == col / tensors.stored_group;
   }
@@ -100,45 +128,44 @@ std::vector<int8_t> ModuleLayout::read_zero_points(const Checkpoint&, const Quan
 std::vector<float> ModuleLayout::read_floats(const Checkpoint& checkpoint,
                                              const QuantizedTensors& tensors, int64_t row_begin,
                                              int64_t row_end) const {
-  const std::vector<int32_t> words = read_words(checkpoint, tensors, row_begin, row_end);
+  const int64_t count = row_end - row_begin, groups = tensors.stored_groups();
+  const std::vector<int8_t> numbers = unpack_int32(
+      read_words(checkpoint, tensors, row_begin, row_end), count, tensors.cols, tensors.bits);
   const std::vector<float> scales = read_scales(checkpoint, tensors, row_begin, row_end);
   const std::vector<int8_t> zero_points = read_zero_points(checkpoint, tensors, row_begin, row_end);
-  const int64_t count = row_end - row_begin, groups = tensors.stored_groups();
-  const int bits = tensors.bits, per_word = 32 / bits, bias = 1 << (bits - 1);
-  const int64_t row_words = (tensors.cols + per_word - 1) / per_word;
   const std::vector<int32_t>* const order = tensors.column_groups.get();
-  std::vector<float> values(static_cast<size_t>(count * tensors.cols));
+  std::vector<float> values(numbers.size());
+  size_t i = 0;
   for (int64_t row = 0; row < count; ++row) {
-    for (int64_t col = 0; col < tensors.cols; ++col) {
-      const auto word =
-          static_cast<uint32_t>(words[static_cast<size_t>(row * row_words + col / per_word)]);
-      const auto number = static_cast<int>(word >> (bits * (col % per_word)) & ((1U << bits) - 1));
+    for (int64_t col = 0; col < tensors.cols; ++col, ++i) {
       const int64_t group =
           order != nullptr ? (*order)[static_cast<size_t>(col)] : col / tensors.stored_group;
       const auto at = static_cast<size_t>(row * groups + group);
       const int zero_point = zero_points.empty() ? 0 : zero_points[at];
-      values[static_cast<size_t>(row * tensors.cols + col)] =
-          scales[at] * static_cast<float>(number - bias - zero_point);
+      values[i] = scales[at] * static_cast<float>(numbers[i] - zero_point);
     }
   }
   return values;
 }
 
+namespace {
+
+/// Returns what a group of `stored` columns is split into for the kernels: 128, 64 or 32 columns
+/// with the same scale; 0 where no such number divides it.
 int kernel_group(int64_t stored, int64_t cols) {
   constexpr int kLargest = 128;
-  if (stored == 0 || stored >= cols) {
-    for (const int group : {32, 64}) {
-      if (stored != 0 && stored == group) return group;
-    }
-    return kLargest;
-  }
+  const bool is_whole_row = stored >= cols;
+  if (is_whole_row && stored != 64 && stored != 32) return kLargest;
   for (const int group : {kLargest, 64, 32}) {
     if (stored % group == 0) return group;
   }
   return 0;
 }
 
+}  // namespace
+
 void choose_reading(QuantizedTensors& tensors) {
+  tensors.scale_dtype = tensors.scales->dtype;
   tensors.bits = tensors.stored_bits <= 4 ? 4 : 8;
   tensors.group_size = kernel_group(tensors.stored_group, tensors.cols);
   if (tensors.column_groups != nullptr) {
@@ -152,14 +179,17 @@ void choose_reading(QuantizedTensors& tensors) {
 }
 
 int64_t packed_word_count(int64_t count, int bits, BitPacking packing) {
-  if (packing == BitPacking::kPadded) return (count + 32 / bits - 1) / (32 / bits);
+  if (packing == BitPacking::kPadded) {
+    const int64_t per_word = 32 / bits;
+    return (count + per_word - 1) / per_word;
+  }
   if (packing == BitPacking::kPlanes) return (count + 31) / 32 * bits;
   return (count * bits + 31) / 32;
 }
 
 namespace {
 
-/// Number i of a line of words of planes: the widths 4, 2 and 1 that make up `bits`, or 8.
+/// Returns number i of a line of words of planes: the widths 4, 2 and 1 that make up `bits`, or 8.
 uint32_t number_of_planes(const uint32_t* words, int64_t stride, int64_t i, int bits) {
   const uint32_t* block = words + i / 32 * bits * stride;
   const int64_t in = i % 32;
@@ -197,29 +227,13 @@ void unpack_numbers(const uint32_t* words, int64_t stride, int64_t first, int64_
   }
 }
 
-std::vector<int32_t> pack_numbers(std::span<const uint8_t> numbers, int64_t rows, int64_t cols,
-                                  int bits) {
-  const int64_t per_word = 32 / bits, row_words = (cols + per_word - 1) / per_word;
-  std::vector<int32_t> words(static_cast<size_t>(rows * row_words));
-  const uint8_t* from = numbers.data();
-  for (int64_t row = 0; row < rows; ++row) {
-    int32_t* to = words.data() + row * row_words;
-    for (int64_t col = 0; col < cols; ++to) {
-      uint32_t word = 0;
-      for (int64_t i = 0; i < per_word && col < cols; ++i, ++col) {
-        word |= static_cast<uint32_t>(*from++) << (bits * i);
-      }
-      *to = static_cast<int32_t>(word);
-    }
-  }
-  return words;
-}
-
-std::vector<int32_t> pack_wider_numbers(std::vector<uint8_t>& numbers, int64_t rows,
+std::vector<int32_t> pack_wider_numbers(std::span<const uint8_t> numbers, int64_t rows,
                                         const QuantizedTensors& tensors) {
-  const int shift = (1 << (tensors.bits - 1)) - (1 << (tensors.stored_bits - 1));
-  for (uint8_t& number : numbers) number = static_cast<uint8_t>(number + shift);
-  return pack_numbers(numbers, rows, tensors.cols, tensors.bits);
+  const int half = 1 << (tensors.stored_bits - 1);
+  std::vector<int8_t> values;
+  values.reserve(numbers.size());
+  for (const uint8_t number : numbers) values.push_back(static_cast<int8_t>(number - half));
+  return pack_int32(values, rows, tensors.cols, tensors.bits);
 }
 
 std::vector<uint32_t> read_word_columns(const Checkpoint& checkpoint, const TensorInfo& info,
@@ -238,15 +252,12 @@ std::vector<uint32_t> read_word_columns(const Checkpoint& checkpoint, const Tens
 std::vector<float> read_finite(const Checkpoint& checkpoint, const TensorInfo& info, int64_t first,
                                int64_t count) {
   const auto size = static_cast<int64_t>(dtype_size(info.dtype));
-  std::vector<std::byte> stored(static_cast<size_t>(count * size));
-  checkpoint.read(info, static_cast<uint64_t>(first * size), stored);
+  const auto stored = read_elements<std::byte>(checkpoint, info, first * size, count * size);
   std::vector<float> values(static_cast<size_t>(count));
   widen_to_f32(stored.data(), info.dtype, count, values.data());
   for (int64_t i = 0; i < count; ++i) {
     if (std::isfinite(values[static_cast<size_t>(i)])) continue;
-    throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(info.file_index)] + ": element " +
-                   std::to_string(first + i) + " of tensor " + quote_text(info.name) +
-                   " is not finite; expected a number");
+    refuse_element(checkpoint, info, first + i, "is not finite; expected a number");
   }
   return values;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: how the tensors of a quantized module hold its numbers, one class a layout.
+// Private to the library: how the tensors of a quantized module hold its numbers, one class a
+// layout.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,25 @@
 
 namespace vitrine::checkpoint {
 
+/// Returns the module whose products one kernel computes with this one's: of a gate the up
+/// projection, of an up projection the gate; empty where there is none.
+std::string partner_of(const std::string& module);
+
+/// Returns the path of a tensor's file.
+const std::string& file_of(const Checkpoint& checkpoint, const TensorInfo& info);
+/// Throws kBadFile: "<path>: tensor '<name>' is <dtype> <shape>; expected <expected>".
+[[noreturn]] void refuse_tensor(const std::string& path, const TensorInfo& info,
+                                const std::string& expected);
+/// Throws kBadFile: "<file>: element <element> of tensor '<name>' <is>".
+[[noreturn]] void refuse_element(const Checkpoint& checkpoint, const TensorInfo& info,
+                                 int64_t element, const std::string& is);
+/// Says whether a tensor is a matrix with elements, of one of the types.
+bool is_matrix(const TensorInfo& info, std::initializer_list<DType> dtypes);
+
+/// Types of scales, and of matrices that are not quantized.
+inline constexpr std::initializer_list<DType> kFloatTypes = {DType::kF32, DType::kF16,
+                                                             DType::kBF16};
+
 /// A module whose tensors are looked for, and how messages name them.
 struct ModulePlace {
   const Checkpoint& checkpoint;
@@ -24,18 +44,12 @@ struct ModulePlace {
   const TensorInfo* find(std::string_view suffix) const;
   /// Throws kBadFile for one that is missing.
   const TensorInfo& require(std::string_view suffix) const;
-  /// Returns the path of a tensor's file.
-  const std::string& file_of(const TensorInfo& info) const;
-  /// Throws kBadFile: "<file>: tensor '<name>' is <dtype> <shape>; expected <expected>".
+  /// Refuses a tensor as refuse_tensor does.
   [[noreturn]] void refuse(const TensorInfo& info, const std::string& expected) const;
   /// Refuses a tensor of another shape, or of none of the types. `whence` ends the message.
   void check(const TensorInfo& info, std::initializer_list<DType> dtypes,
              const std::vector<int64_t>& shape,
              std::string_view whence = "quantization_config") const;
-  /// Refuses scales of another shape, or that are no floats.
-  void check_floats(const TensorInfo& info, const std::vector<int64_t>& shape) const {
-    check(info, {DType::kF32, DType::kF16, DType::kBF16}, shape);
-  }
   /// Returns tensors with the name, bits, extents and groups of the scheme, and `numbers` in it.
   QuantizedTensors tensors(int64_t rows, int64_t cols) const;
   /// Reads the tensor of that suffix, I32 [cols], into column_groups; none where columns of a group
@@ -62,7 +76,7 @@ class ModuleLayout {
   virtual std::vector<int32_t> read_words(const Checkpoint& checkpoint,
                                           const QuantizedTensors& tensors, int64_t row_begin,
                                           int64_t row_end) const;
-  /// Reads a scale for each row and group of the file (of 8-bit floats: 128 columns).
+  /// Reads a scale for each row and group of the file.
   virtual std::vector<float> read_scales(const Checkpoint& checkpoint,
                                          const QuantizedTensors& tensors, int64_t row_begin,
                                          int64_t row_end) const;
@@ -70,13 +84,13 @@ class ModuleLayout {
   virtual std::vector<int8_t> read_zero_points(const Checkpoint& checkpoint,
                                                const QuantizedTensors& tensors, int64_t row_begin,
                                                int64_t row_end) const;
-  /// Reads rows as float32. Here: of integers.
+  /// Reads rows as float32. This one reads rows of integers.
   virtual std::vector<float> read_floats(const Checkpoint& checkpoint,
                                          const QuantizedTensors& tensors, int64_t row_begin,
                                          int64_t row_end) const;
 };
 
-/// The layouts, by the tensor that holds the numbers.
+// The layouts, by the tensor that holds the numbers.
 const ModuleLayout& packed_layout();        ///< weight_packed of compressed-tensors, I32
 const ModuleLayout& padded_layout();        ///< the same, of versions up to 0.17
 const ModuleLayout& float8_layout();        ///< weight, F8_E4M3
@@ -92,39 +106,43 @@ const ModuleLayout& mxfp4_layout();           ///< weight_packed, U8: blocks onc
 const ModuleLayout& mxfp8_layout();           ///< weight, F8_E4M3 with E8M0 scales of 32 columns
 const ModuleLayout& sparse24_layout();        ///< compressed: what two of four columns hold
 
-/// What a group of `stored` columns (0: all) is split into for the kernels: 128, 64 or 32 columns
-/// with the same scale; 0 where no such number divides it.
-int kernel_group(int64_t stored, int64_t cols);
-/// Sets how the rows of a module of integers are read: its bits, its group, or that they are
-/// floats. `stored_bits`, `stored_group` and `column_groups` are set.
+/// Sets how the rows of a module of integers are read: its bits, its group, the type of its scales,
+/// or that they are floats. `stored_bits`, `stored_group`, `scales` and `column_groups` are set.
 void choose_reading(QuantizedTensors& tensors);
 
-/// Bits to where the numbers of a row or column of words begin.
+/// Says where the numbers of a row or column of words begin.
 enum class BitPacking : uint8_t {
   kDense,   ///< one stream of bits
   kPadded,  ///< each word holds floor(32 / bits) whole numbers
   kPlanes,  ///< 32 numbers in `bits` words: their low bits first (gptq_p)
 };
-/// Words of `count` numbers.
+/// Returns the words of `count` numbers.
 int64_t packed_word_count(int64_t count, int bits, BitPacking packing);
 /// Unpacks numbers [first, first + count) of a line of words that lie `stride` apart.
 void unpack_numbers(const uint32_t* words, int64_t stride, int64_t first, int64_t count, int bits,
                     BitPacking packing, uint8_t* out);
-/// Packs [rows, cols] numbers u of 4 or 8 bits into rows of words.
-std::vector<int32_t> pack_numbers(std::span<const uint8_t> numbers, int64_t rows, int64_t cols,
-                                  int bits);
 /// Packs rows of numbers of `stored_bits`, offset by half their range, as those of `bits`.
-std::vector<int32_t> pack_wider_numbers(std::vector<uint8_t>& numbers, int64_t rows,
+std::vector<int32_t> pack_wider_numbers(std::span<const uint8_t> numbers, int64_t rows,
                                         const QuantizedTensors& tensors);
 
-/// Columns [begin, end) of all lines of a matrix of I32: [lines, end - begin]. Throws kIo.
+/// Reads elements [first, first + count) of a tensor whose type has the size of T. Throws kIo.
+template <typename T>
+std::vector<T> read_elements(const Checkpoint& checkpoint, const TensorInfo& info, int64_t first,
+                             int64_t count) {
+  std::vector<T> elements(static_cast<size_t>(count));
+  checkpoint.read(info, static_cast<uint64_t>(first) * sizeof(T),
+                  std::as_writable_bytes(std::span(elements)));
+  return elements;
+}
+/// Reads columns [begin, end) of all lines of a matrix of I32: [lines, end - begin]. Throws kIo.
 std::vector<uint32_t> read_word_columns(const Checkpoint& checkpoint, const TensorInfo& info,
                                         int64_t begin, int64_t end);
-/// Elements [first, first + count) of a tensor of floats, all of which must be finite. Throws
+/// Reads elements [first, first + count) of a tensor of floats, all of which must be finite. Throws
 /// kBadFile, kIo.
 std::vector<float> read_finite(const Checkpoint& checkpoint, const TensorInfo& info, int64_t first,
                                int64_t count);
-/// Columns [begin, end) of a matrix [lines, width] of floats as [end - begin, lines], the same.
+/// Reads columns [begin, end) of a matrix [lines, width] of floats as [end - begin, lines]. Throws
+/// as read_finite.
 std::vector<float> read_finite_columns(const Checkpoint& checkpoint, const TensorInfo& info,
                                        int64_t begin, int64_t end);
 

@@ -11,23 +11,19 @@ namespace {
 
 constexpr std::string_view kMxfp4Numbers = ".weight_packed", kMxfp4Scales = ".weight_scale";
 constexpr int64_t kMxfp4Columns = 32, kMxfp4NumberBytes = kMxfp4Columns / 2;
-constexpr uint32_t kMxfp4Type = 39;  // ggml's
 
 std::string module_before(const TensorInfo& info, std::string_view suffix) {
   return info.name.substr(0, info.name.size() - suffix.size());
 }
 
-/// The module in blocks. Throws kBadFile.
+/// Returns the module in blocks. Throws kBadFile.
 TensorInfo place_mxfp4_module(const TensorInfo& numbers, const TensorInfo* scales,
                               const std::string& module, const std::vector<std::string>& paths) {
   const auto refuse = [&](const TensorInfo& info, const std::string& expected) {
-    throw_bad_file(paths[static_cast<size_t>(info.file_index)] + ": tensor " +
-                   quote_text(info.name) + " is " + std::string(dtype_name(info.dtype)) + " " +
-                   shape_text(info.shape) + "; expected " + expected);
+    refuse_tensor(paths[static_cast<size_t>(info.file_index)], info, expected);
   };
-  const bool fits = numbers.dtype == DType::kU8 && numbers.shape.size() == 2 &&
-                    numbers.shape[0] >= 1 && numbers.shape[1] >= 1 &&
-                    numbers.shape[1] % kMxfp4NumberBytes == 0 && numbers.row_stride == 0;
+  const bool fits = is_matrix(numbers, {DType::kU8}) && numbers.shape[1] % kMxfp4NumberBytes == 0 &&
+                    numbers.row_stride == 0;
   if (!fits) refuse(numbers, "U8 [rows, columns / 2] with whole blocks of 32 columns");
   const int64_t rows = numbers.shape[0], blocks = numbers.shape[1] / kMxfp4NumberBytes;
   if (scales == nullptr) {
@@ -40,22 +36,30 @@ TensorInfo place_mxfp4_module(const TensorInfo& numbers, const TensorInfo* scale
   }
   TensorInfo info;
   info.name = module + ".weight";
+  info.fused_from = numbers.name;
+  place_mxfp4_blocks(numbers, *scales, 0, 1, rows, blocks, info);
+  return info;
+}
+
+}  // namespace
+
+void place_mxfp4_blocks(const TensorInfo& numbers, const TensorInfo& scales, int64_t first_row,
+                        int64_t step, int64_t rows, int64_t blocks, TensorInfo& info) {
+  constexpr uint32_t kMxfp4Type = 39;  // ggml's
   info.dtype = DType::kF32;
   info.block_format = find_block_format(kMxfp4Type);
   info.shape = {rows, blocks * kMxfp4Columns};
   info.num_bytes = static_cast<uint64_t>(rows * blocks * kMxfp4Columns) * sizeof(float);
   info.stored_bytes = static_cast<uint64_t>(rows * blocks * (kMxfp4NumberBytes + 1));
+  const auto row_scales = static_cast<uint64_t>(blocks);  // a byte each
+  const auto row_numbers = static_cast<uint64_t>(blocks * kMxfp4NumberBytes);
   info.file_index = numbers.file_index;
-  info.file_offset = numbers.file_offset;
-  info.row_stride = static_cast<uint64_t>(blocks * kMxfp4NumberBytes);
-  info.scale_file_index = scales->file_index;
-  info.scale_offset = scales->file_offset;
-  info.scale_row_stride = static_cast<uint64_t>(blocks);
-  info.fused_from = numbers.name;
-  return info;
+  info.file_offset = numbers.file_offset + static_cast<uint64_t>(first_row) * row_numbers;
+  info.row_stride = static_cast<uint64_t>(step) * row_numbers;
+  info.scale_file_index = scales.file_index;
+  info.scale_offset = scales.file_offset + static_cast<uint64_t>(first_row) * row_scales;
+  info.scale_row_stride = static_cast<uint64_t>(step) * row_scales;
 }
-
-}  // namespace
 
 std::vector<TensorInfo> place_mxfp4_modules(std::vector<TensorInfo> tensors,
                                             const QuantizationConfig& config,

@@ -29,12 +29,8 @@ class Nvfp4Layout final : public ModuleLayout {
 
   QuantizedTensors find(const ModulePlace& place) const override {
     const TensorInfo& numbers = place.numbers;
-    if (numbers.dtype != DType::kU8 || numbers.shape.size() != 2 || numbers.shape[0] < 1 ||
-        numbers.shape[1] < 1) {
-      place.refuse(numbers, "U8 [rows, columns / 2]");
-    }
+    if (!is_matrix(numbers, {DType::kU8})) place.refuse(numbers, "U8 [rows, columns / 2]");
     QuantizedTensors tensors = place.tensors(numbers.shape[0], 2 * numbers.shape[1]);
-    tensors.stored_group = kNvfp4Columns;
     tensors.group_size = static_cast<int>(kNvfp4Columns);
     tensors.scales = &place.require(".weight_scale");
     place.check(*tensors.scales, {DType::kF8E4M3}, {tensors.rows, tensors.stored_groups()});
@@ -54,26 +50,21 @@ class Nvfp4Layout final : public ModuleLayout {
     const TensorInfo& factor_info = *tensors.others.front();
     const float factor = read_finite(checkpoint, factor_info, 0, 1).front();
     if (divides_ && factor == 0) {
-      throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(factor_info.file_index)] +
-                     ": tensor " + quote_text(factor_info.name) +
+      throw_bad_file(file_of(checkpoint, factor_info) + ": tensor " + quote_text(factor_info.name) +
                      " is 0; expected a number that divides the scales");
     }
-    std::vector<uint8_t> numbers(static_cast<size_t>(count * cols / 2));
-    checkpoint.read(*tensors.numbers, static_cast<uint64_t>(row_begin * cols / 2),
-                    std::as_writable_bytes(std::span(numbers)));
-    std::vector<uint8_t> scales(static_cast<size_t>(count * groups));
-    checkpoint.read(*tensors.scales, static_cast<uint64_t>(row_begin * groups),
-                    std::as_writable_bytes(std::span(scales)));
+    const auto numbers = read_elements<uint8_t>(checkpoint, *tensors.numbers, row_begin * cols / 2,
+                                                count * cols / 2);
+    const auto scales =
+        read_elements<uint8_t>(checkpoint, *tensors.scales, row_begin * groups, count * groups);
     std::vector<float> values(static_cast<size_t>(count * cols));
     for (int64_t row = 0; row < count; ++row) {
       for (int64_t group = 0; group < groups; ++group) {
         const auto at = static_cast<size_t>(row * groups + group);
         const float stored = e4m3_to_float(scales[at]);
         if (std::isnan(stored)) {
-          throw_bad_file(
-              checkpoint.weight_files()[static_cast<size_t>(tensors.scales->file_index)] +
-              ": element " + std::to_string(static_cast<size_t>(row_begin * groups) + at) +
-              " of tensor " + quote_text(tensors.scales->name) + " is NaN; expected a number");
+          refuse_element(checkpoint, *tensors.scales, row_begin * groups + static_cast<int64_t>(at),
+                         "is NaN; expected a number");
         }
         const float scale = divides_ ? stored / factor : stored * factor;
         const int64_t end = std::min(cols, (group + 1) * kNvfp4Columns);
@@ -92,7 +83,7 @@ class Nvfp4Layout final : public ModuleLayout {
   bool divides_;
 };
 
-/// What is left for a module whose tensors do not fit: place_mxfp4_blocks takes the others.
+/// Refuses a module whose tensors do not fit: place_mxfp4_modules takes the others.
 class Mxfp4Layout final : public ModuleLayout {
  public:
   std::string_view suffix() const override { return ".weight_packed"; }

@@ -3,6 +3,7 @@
 // asymmetric ones .weight_zero_point, and .weight_g_idx where the order of columns is another.
 // Numbers of 3, 5, 6 and 7 bits were padded to whole words up to version 0.17, and are one stream
 // of bits since: the packed width tells which, and where both take as many words, the version.
+#include <algorithm>
 #include <array>
 
 #include "module_layout.h"
@@ -11,7 +12,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-/// [rows, cols] of `{base}.weight_shape`.
+/// Reads [rows, cols] of `{base}.weight_shape`.
 std::array<int64_t, 2> read_weight_shape(const ModulePlace& place, const TensorInfo& info) {
   const bool is_wide = info.dtype == DType::kI64;
   if ((!is_wide && info.dtype != DType::kI32) || info.shape != std::vector<int64_t>{2}) {
@@ -21,14 +22,12 @@ std::array<int64_t, 2> read_weight_shape(const ModulePlace& place, const TensorI
   if (is_wide) {
     place.checkpoint.read(info, std::as_writable_bytes(std::span(extents)));
   } else {
-    std::array<int32_t, 2> narrow = {0, 0};
-    place.checkpoint.read(info, std::as_writable_bytes(std::span(narrow)));
-    extents = {narrow[0], narrow[1]};
+    std::ranges::copy(read_elements<int32_t>(place.checkpoint, info, 0, 2), extents.begin());
   }
   constexpr int64_t kMaxExtent = int64_t{1} << 30;
   if (extents[0] < 1 || extents[1] < 1 || extents[0] > kMaxExtent || extents[1] > kMaxExtent) {
-    throw_bad_file(place.file_of(info) + ": tensor " + quote_text(info.name) + " holds [" +
-                   std::to_string(extents[0]) + ", " + std::to_string(extents[1]) +
+    throw_bad_file(file_of(place.checkpoint, info) + ": tensor " + quote_text(info.name) +
+                   " holds [" + std::to_string(extents[0]) + ", " + std::to_string(extents[1]) +
                    "]; expected two sizes of 1 to 2^30");
   }
   return extents;
@@ -45,8 +44,9 @@ class PackedLayout final : public ModuleLayout {
 
   QuantizedTensors find(const ModulePlace& place) const override {
     if (const TensorInfo* plain = place.find(".weight")) {
-      throw_bad_file(place.file_of(place.numbers) + ": holds both " + quote_text(plain->name) +
-                     " and " + quote_text(place.numbers.name) + "; expected one of them");
+      throw_bad_file(file_of(place.checkpoint, place.numbers) + ": holds both " +
+                     quote_text(plain->name) + " and " + quote_text(place.numbers.name) +
+                     "; expected one of them");
     }
     const int bits = place.scheme.bits;
     const TensorInfo& scale = place.require(".weight_scale");
@@ -58,11 +58,10 @@ class PackedLayout final : public ModuleLayout {
     place.check(place.numbers, {DType::kI32}, {rows, is_padded ? padded : dense}, kWhence);
     QuantizedTensors tensors = place.tensors(rows, cols);
     tensors.scales = &scale;
-    tensors.scale_dtype = scale.dtype;
     tensors.others.push_back(&shape);
     const int64_t groups = tensors.stored_groups();
     const bool is_flat = groups == 1 && scale.shape == std::vector<int64_t>{rows};
-    place.check(scale, {DType::kF32, DType::kF16, DType::kBF16},
+    place.check(scale, kFloatTypes,
                 is_flat ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, groups}, kWhence);
     find_zero_points(place, tensors);
     place.read_column_groups(".weight_g_idx", tensors);
@@ -75,9 +74,8 @@ class PackedLayout final : public ModuleLayout {
   std::vector<int32_t> read_words(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
                                   int64_t row_begin, int64_t row_end) const override {
     const int64_t count = row_end - row_begin, width = tensors.numbers->shape[1];
-    std::vector<int32_t> words(static_cast<size_t>(count * width));
-    checkpoint.read(*tensors.numbers, static_cast<uint64_t>(row_begin * width) * sizeof(int32_t),
-                    std::as_writable_bytes(std::span(words)));
+    std::vector<int32_t> words =
+        read_elements<int32_t>(checkpoint, *tensors.numbers, row_begin * width, count * width);
     const int bits = tensors.stored_bits;
     if (bits == tensors.bits) return words;
     const BitPacking packing = packing_of(width, tensors.cols, bits);
@@ -103,37 +101,30 @@ class PackedLayout final : public ModuleLayout {
     const TensorInfo& info = *tensors.zero_points;
     const int bits = tensors.stored_bits, limit = 1 << (bits - 1);
     const int64_t groups = tensors.stored_groups(), count = row_end - row_begin;
-    std::vector<int8_t> zero_points(static_cast<size_t>(count * groups));
     if (info.dtype == DType::kI8) {
-      checkpoint.read(info, static_cast<uint64_t>(row_begin * groups),
-                      std::as_writable_bytes(std::span(zero_points)));
+      std::vector<int8_t> zero_points =
+          read_elements<int8_t>(checkpoint, info, row_begin * groups, count * groups);
       for (size_t i = 0; i < zero_points.size(); ++i) {
         if (zero_points[i] >= -limit && zero_points[i] < limit) continue;
-        throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(info.file_index)] +
-                       ": element " + std::to_string(static_cast<size_t>(row_begin * groups) + i) +
-                       " of tensor " + quote_text(info.name) + " is " +
-                       std::to_string(zero_points[i]) + "; expected " + std::to_string(-limit) +
-                       " to " + std::to_string(limit - 1));
+        refuse_element(
+            checkpoint, info, row_begin * groups + static_cast<int64_t>(i),
+            "is " + std::to_string(zero_points[i]) + "; expected " + range_text(-limit, limit - 1));
       }
       return zero_points;
     }
-    // Packed along the rows: only the words that hold these.
-    const int64_t words = info.shape[0];
-    const BitPacking packing = packing_of(words, tensors.rows, bits);
-    const int64_t per_word = 32 / bits;
-    const bool is_padded = packing == BitPacking::kPadded || 32 % bits == 0;
-    const int64_t first_row = is_padded ? row_begin / per_word * per_word : row_begin / 32 * 32;
-    const int64_t first = is_padded ? first_row / per_word : first_row / 32 * bits;
-    const int64_t end =
-        std::min(words, first + packed_word_count(row_end - first_row, bits,
-                                                  is_padded ? BitPacking::kPadded : packing));
-    std::vector<uint32_t> packed(static_cast<size_t>((end - first) * groups));
-    checkpoint.read(info, static_cast<uint64_t>(first * groups) * sizeof(uint32_t),
-                    std::as_writable_bytes(std::span(packed)));
+    // They are packed along the rows: read are the words of these, from where a row begins a word.
+    const BitPacking packing = packing_of(info.shape[0], tensors.rows, bits);
+    const bool is_padded = packing == BitPacking::kPadded;
+    const int64_t unit_rows = is_padded ? 32 / bits : 32, unit_words = is_padded ? 1 : bits;
+    const int64_t unit = row_begin / unit_rows, first_row = unit * unit_rows;
+    const auto packed =
+        read_elements<uint32_t>(checkpoint, info, unit * unit_words * groups,
+                                packed_word_count(row_end - first_row, bits, packing) * groups);
+    std::vector<int8_t> zero_points(static_cast<size_t>(count * groups));
     std::vector<uint8_t> column(static_cast<size_t>(count));
     for (int64_t group = 0; group < groups; ++group) {
-      unpack_numbers(packed.data() + group, groups, row_begin - first_row, count, bits,
-                     is_padded ? BitPacking::kPadded : packing, column.data());
+      unpack_numbers(packed.data() + group, groups, row_begin - first_row, count, bits, packing,
+                     column.data());
       for (int64_t row = 0; row < count; ++row) {
         zero_points[static_cast<size_t>(row * groups + group)] =
             static_cast<int8_t>(column[static_cast<size_t>(row)] - limit);
@@ -143,7 +134,7 @@ class PackedLayout final : public ModuleLayout {
   }
 
  private:
-  /// How so many words hold so many numbers.
+  /// Says how so many words hold so many numbers.
   BitPacking packing_of(int64_t words, int64_t count, int bits) const {
     const bool may_be_dense = words == packed_word_count(count, bits, BitPacking::kDense);
     const bool may_be_padded = words == packed_word_count(count, bits, BitPacking::kPadded);
@@ -157,7 +148,7 @@ class PackedLayout final : public ModuleLayout {
     const TensorInfo* info = place.find(".weight_zero_point");
     if (place.scheme.symmetric) {
       if (info == nullptr) return;
-      throw_unsupported(place.file_of(*info) + ": tensor " + quote_text(info->name) +
+      throw_unsupported(file_of(place.checkpoint, *info) + ": tensor " + quote_text(info->name) +
                         " is not supported beside quantization_config's 'symmetric'; expected "
                         "symmetric groups without it");
     }

@@ -28,6 +28,11 @@ std::unique_ptr<const QuantizationConfig> read_quantization(const Fields& fields
   return (*read)(fields);
 }
 
+void QuantizationConfig::add_cache_note(const std::string& field) {
+  add_note("keys and values: the file has scales for them (" + field +
+           "); they are kept as the KV type says, which has its own");
+}
+
 void refuse_format(const Fields& fields, std::string_view field, const std::string& why,
                    const std::string& command) {
   const nlohmann::json* value = fields.find(field);
@@ -36,15 +41,35 @@ void refuse_format(const Fields& fields, std::string_view field, const std::stri
                     "; expected " + command);
 }
 
+bool has_content(const Fields& fields, std::string_view name) {
+  const nlohmann::json* value = fields.find(name);
+  return value != nullptr && !value->empty();
+}
+
+NamedString first_string(const Fields& fields, std::initializer_list<std::string_view> names,
+                         std::string_view otherwise) {
+  std::optional<NamedString> first;
+  for (const std::string_view name : names) {
+    const std::optional<std::string> value = fields.string(name);
+    if (value && !first) first = {name, *value};
+  }
+  return first.value_or(NamedString{*(names.end() - 1), std::string(otherwise)});
+}
+
 void expect_string(const Fields& fields, std::string_view name, std::string_view expected) {
   if (fields.string(name) != expected) fields.unsupported(name, quote_text(expected));
 }
 
 void refuse_unless_empty(const Fields& fields, std::string_view name) {
-  const nlohmann::json* value = fields.find(name);
-  if (value != nullptr && !(value->is_structured() && value->empty())) {
-    fields.unsupported(name, "null");
-  }
+  if (has_content(fields, name)) fields.unsupported(name, "null");
+}
+
+QuantizedModule float8_module(std::string_view format, int block_rows) {
+  return {.number_format = NumberFormat::kE4M3,
+          .bits = 8,
+          .block_rows = block_rows,
+          .format = format,
+          .layout = &float8_layout()};
 }
 
 void read_float_block(const Fields& fields, std::string_view name, QuantizedModule& scheme) {

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading quantized modules: what is the same for every layout (module_layout.h).
-#include <algorithm>
-#include <array>
-
 #include "checkpoint_impl.h"
 #include "module_layout.h"
 #include "quant/pack.h"
@@ -21,11 +18,10 @@ void check_rows(const QuantizedTensors& tensors, int64_t row_begin, int64_t row_
                   " are asked for; expected some of its " + std::to_string(tensors.rows));
 }
 
-/// What stands beside the file's groups, for each group of the rows as they are read.
+/// Spreads what stands beside the file's groups to each group of the rows as they are read.
 template <typename T>
 std::vector<T> spread_groups(std::vector<T> stored, const QuantizedTensors& tensors) {
-  const bool is_float8 = tensors.number_format == NumberFormat::kE4M3;
-  if (stored.empty() || is_float8 || tensors.stored_group == tensors.group_size) return stored;
+  if (stored.empty() || tensors.stored_group == tensors.group_size) return stored;
   const int64_t from = tensors.stored_groups(), to = tensors.groups();
   const auto rows = static_cast<int64_t>(stored.size()) / from;
   std::vector<T> spread;
@@ -37,18 +33,6 @@ std::vector<T> spread_groups(std::vector<T> stored, const QuantizedTensors& tens
     }
   }
   return spread;
-}
-
-/// The module whose products one kernel computes with this one's; empty where there is none.
-std::string partner_of(const std::string& module) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPairs = {
-      {{".gate_proj", ".up_proj"}, {".up_proj", ".gate_proj"}, {".w1", ".w3"}, {".w3", ".w1"}}};
-  for (const auto& [suffix, other] : kPairs) {
-    if (module.ends_with(suffix)) {
-      return module.substr(0, module.size() - suffix.size()) + std::string(other);
-    }
-  }
-  return {};
 }
 
 bool is_float_class(const QuantizedTensors& tensors) {
@@ -99,7 +83,8 @@ void match_partner(QuantizedTensors& tensors, const std::optional<QuantizedTenso
 std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
     std::string_view base_name) const {
   std::optional<QuantizedTensors> tensors = find_lone_quantized(base_name);
-  const std::string partner = tensors ? partner_of(std::string(base_name)) : std::string();
+  const std::string partner =
+      tensors ? checkpoint::partner_of(std::string(base_name)) : std::string();
   if (!partner.empty() && !is_float_class(*tensors)) {
     match_partner(*tensors, find_lone_quantized(partner), find(partner + ".weight") != nullptr);
   }
@@ -111,8 +96,8 @@ std::optional<QuantizedTensors> Checkpoint::find_lone_quantized(std::string_view
   if (numbers == nullptr) return std::nullopt;
   const std::optional<QuantizedModule> scheme = quantized_module(base_name);
   const auto refuse = [&](const std::string& but, const std::string& expected) {
-    throw_bad_file(impl_->weight_paths[static_cast<size_t>(numbers->file_index)] + ": tensor " +
-                   quote_text(numbers->name) + " is " + std::string(dtype_name(numbers->dtype)) +
+    throw_bad_file(checkpoint::file_of(*this, *numbers) + ": tensor " + quote_text(numbers->name) +
+                   " is " + std::string(dtype_name(numbers->dtype)) +
                    ", but quantization_config of " + impl_->config_path + " " + but +
                    "; expected " + expected);
   };
@@ -173,9 +158,8 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
     read(numbers, std::as_writable_bytes(std::span(matrix.values)));
     for (size_t i = 0; i < matrix.values.size(); ++i) {
       if ((matrix.values[i] & 0x7f) != 0x7f) continue;
-      throw_bad_file(impl_->weight_paths[static_cast<size_t>(numbers.file_index)] + ": element " +
-                     std::to_string(i) + " of tensor " + quote_text(numbers.name) +
-                     " is NaN; expected a number");
+      checkpoint::refuse_element(*this, numbers, static_cast<int64_t>(i),
+                                 "is NaN; expected a number");
     }
     return matrix;
   }

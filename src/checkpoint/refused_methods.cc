@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods of quantization that are refused by name, with what turns such a folder into one that
 // loads.
-#include "quantization_config.h"
+#include "gptq_config.h"
 
 namespace vitrine::checkpoint {
 namespace {
 
 std::unique_ptr<const QuantizationConfig> refuse_marlin(const Fields& fields) {
   refuse_format(fields, "quant_method", "is stored in the order of one GPU kernel",
-                "GPTQModel to write it again (GPTQModel.load(FOLDER, backend=BACKEND.TORCH), then "
-                "save with format 'gptq_v2'), or the float model quantized");
+                kWriteGptqAgain);
 }
 const QuantMethodFile kMarlinMethod("marlin", &refuse_marlin);
 
@@ -20,19 +19,13 @@ std::unique_ptr<const QuantizationConfig> refuse_exl3(const Fields& fields) {
 }
 const QuantMethodFile kExl3Method("exl3", &refuse_exl3);
 
-std::unique_ptr<const QuantizationConfig> refuse_bitsandbytes(const Fields& fields) {
+std::unique_ptr<const QuantizationConfig> refuse_for_transformers(const Fields& fields) {
   refuse_format(fields, "quant_method", "no reader here knows",
                 "the model without it: AutoModelForCausalLM.from_pretrained(FOLDER).dequantize()"
                 ".save_pretrained(OTHER), then `vitrine quantize OTHER`");
 }
-const QuantMethodFile kBitsAndBytesMethod("bitsandbytes", &refuse_bitsandbytes);
-
-std::unique_ptr<const QuantizationConfig> refuse_hqq(const Fields& fields) {
-  refuse_format(fields, "quant_method", "no reader here knows",
-                "the model without it: AutoModelForCausalLM.from_pretrained(FOLDER).dequantize()"
-                ".save_pretrained(OTHER), then `vitrine quantize OTHER`");
-}
-const QuantMethodFile kHqqMethod("hqq", &refuse_hqq);
+const QuantMethodFile kBitsAndBytesMethod("bitsandbytes", &refuse_for_transformers);
+const QuantMethodFile kHqqMethod("hqq", &refuse_for_transformers);
 
 std::unique_ptr<const QuantizationConfig> refuse_torchao(const Fields& fields) {
   refuse_format(fields, "quant_method",

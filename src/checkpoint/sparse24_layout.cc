@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // compressed-tensors' `sparse-24-bitmask` (up to version 0.14): {base}.compressed [rows, cols / 2],
 // the two of four columns that are not zero, .bitmask U8 [rows, cols / 8] (the first column in the
-// lowest bit) and .shape I64 [2] or [2, 1]. Expanded when it is loaded.
-#include <bit>
-#include <cstring>
-
+// lowest bit) and .shape I64 [2] or [2, 1]. It is expanded when it is loaded.
 #include "module_layout.h"
 #include "text.h"
 
@@ -17,9 +14,7 @@ class Sparse24Layout final : public ModuleLayout {
 
   QuantizedTensors find(const ModulePlace& place) const override {
     const TensorInfo& numbers = place.numbers;
-    const bool is_float = numbers.dtype == DType::kF32 || numbers.dtype == DType::kF16 ||
-                          numbers.dtype == DType::kBF16;
-    if (!is_float || numbers.shape.size() != 2 || numbers.shape[0] < 1 || numbers.shape[1] < 1) {
+    if (!is_matrix(numbers, kFloatTypes)) {
       place.refuse(numbers, "F32, F16 or BF16 [rows, columns / 2] (of floats alone)");
     }
     const int64_t rows = numbers.shape[0], cols = 2 * numbers.shape[1];
@@ -31,12 +26,11 @@ class Sparse24Layout final : public ModuleLayout {
     place.check(shape, {DType::kI64},
                 is_column ? std::vector<int64_t>{2, 1} : std::vector<int64_t>{2},
                 "sparse-24-bitmask");
-    int64_t extents[2] = {0, 0};
-    place.checkpoint.read(shape, std::as_writable_bytes(std::span(extents)));
+    const auto extents = read_elements<int64_t>(place.checkpoint, shape, 0, 2);
     if (extents[0] != rows || extents[1] != cols) {
-      throw_bad_file(place.file_of(shape) + ": tensor " + quote_text(shape.name) + " holds " +
-                     shape_text({extents[0], extents[1]}) + "; expected " +
-                     shape_text({rows, cols}) + " from the numbers beside it");
+      throw_bad_file(file_of(place.checkpoint, shape) + ": tensor " + quote_text(shape.name) +
+                     " holds " + shape_text(extents) + "; expected " + shape_text({rows, cols}) +
+                     " from the numbers beside it");
     }
     tensors.others.push_back(&shape);
     tensors.group_size = static_cast<int>(cols);
@@ -50,9 +44,8 @@ class Sparse24Layout final : public ModuleLayout {
     const int64_t mask_bytes = (cols + 7) / 8;
     const std::vector<float> kept =
         read_finite(checkpoint, *tensors.numbers, row_begin * half, count * half);
-    std::vector<uint8_t> masks(static_cast<size_t>(count * mask_bytes));
-    checkpoint.read(*tensors.scales, static_cast<uint64_t>(row_begin * mask_bytes),
-                    std::as_writable_bytes(std::span(masks)));
+    const auto masks = read_elements<uint8_t>(checkpoint, *tensors.scales, row_begin * mask_bytes,
+                                              count * mask_bytes);
     std::vector<float> values(static_cast<size_t>(count * cols));
     for (int64_t row = 0; row < count; ++row) {
       const uint8_t* const mask = masks.data() + row * mask_bytes;
@@ -66,8 +59,8 @@ class Sparse24Layout final : public ModuleLayout {
         ++taken;
       }
       if (taken == half) continue;
-      throw_bad_file(checkpoint.weight_files()[static_cast<size_t>(tensors.scales->file_index)] +
-                     ": row " + std::to_string(row_begin + row) + " of tensor " +
+      throw_bad_file(file_of(checkpoint, *tensors.scales) + ": row " +
+                     std::to_string(row_begin + row) + " of tensor " +
                      quote_text(tensors.scales->name) + " has " + std::to_string(taken) +
                      " bits set; expected " + std::to_string(half) + ", two of four");
     }

@@ -37,7 +37,7 @@ class Sha256 {
 
 /// Two lower-case hexadecimal digits a byte: how hashes and keys are written.
 std::string hex(std::span<const uint8_t> bytes);
-/// Whether a text is 32 bytes as hex() writes them: a SHA-256, or an Ed25519 key.
+/// Returns whether a text is 32 bytes as hex() writes them: a SHA-256, or an Ed25519 key.
 bool is_hex_of_32_bytes(std::string_view text);
 
 }  // namespace vitrine

@@ -86,21 +86,21 @@ void report_widened(const Checkpoint& checkpoint, const WidenedMatrices& found,
   log_message(LogLevel::kWarning, message);
 }
 
-/// The modules of a folder that are floats in memory, by the type that they become.
+/// Reports the modules of a folder that are floats in memory, by the type that they become.
 void report_widened_modules(const Checkpoint& checkpoint, bool strict) {
-  WidenedMatrices to_f32, to_f16;
+  WidenedMatrices to_f32, to_bf16;
   for (const TensorInfo& info : checkpoint.tensors()) {
     const std::string module = info.name.substr(0, info.name.rfind('.'));
     if (checkpoint.find_quantized(module) != &info) continue;
     if (!checkpoint.quantized_module(module)) continue;  // refused where it is used
     const auto tensors = checkpoint.find_quantized_tensors(module);
     if (!tensors->floats || tensors->widened_for.empty()) continue;
-    (*tensors->floats == DType::kF32 ? to_f32 : to_f16)
+    (*tensors->floats == DType::kF32 ? to_f32 : to_bf16)
         .add(std::string(tensors->format) + " (" + std::string(tensors->widened_for) + ")",
              tensors->file_bytes(), tensors->memory_bytes());
   }
   report_widened(checkpoint, to_f32, "float32", strict);
-  report_widened(checkpoint, to_f16, "bfloat16", strict);
+  report_widened(checkpoint, to_bf16, "bfloat16", strict);
 }
 
 }  // namespace

@@ -84,7 +84,8 @@ void FileExpertCache::prefetch(const int32_t* experts, int32_t count) {
   }
 }
 
-// The place of the one that was not used for longest; those of this layer have the latest time.
+// Takes the place of the one that was not used for longest; those of this layer have the latest
+// time.
 void FileExpertCache::give_slot(int32_t id) {
   Slot& slot = *std::ranges::min_element(slots_, {}, &Slot::last_use);
   if (slot.expert != kNone) {

@@ -92,7 +92,6 @@ class FileExpertCache final : public ops::ExpertCache {
   size_t slot_bytes_ = 0;
   int64_t num_parameters_ = 0;
   std::vector<int32_t> missing_;  // of the last select
-  std::vector<int32_t> guessed_;  // of the last prefetch, to be read
   uint64_t clock_ = 0;
   CacheCounts counts_;
   std::atomic<uint64_t> bytes_read_ = 0;

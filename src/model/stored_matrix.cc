@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/module_layout.h"
 #include "ops/weight_lines.h"
 
 namespace vitrine::model {
@@ -19,17 +20,6 @@ const TensorInfo* find_blocks(const Checkpoint& checkpoint, const std::string& m
   return fits ? info : nullptr;
 }
 
-std::string partner_of(const std::string& module) {
-  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {".gate_proj", ".up_proj"}, {".up_proj", ".gate_proj"}, {".w1", ".w3"}, {".w3", ".w1"}};
-  for (const auto& [suffix, other] : kPairs) {
-    if (module.ends_with(suffix)) {
-      return module.substr(0, module.size() - suffix.size()) + std::string(other);
-    }
-  }
-  return {};
-}
-
 /// A tensor's name in its file; of one of a stack its own behind it.
 std::string name_of(const Checkpoint& checkpoint, const TensorInfo& info) {
   const std::string name = checkpoint.name_in_file(info.name);
@@ -40,22 +30,20 @@ kernels::BlockFormat format_of(const TensorInfo& info) {
   return static_cast<kernels::BlockFormat>(info.block_format->ggml_type);
 }
 
-kernels::WeightFormat float_format(const Checkpoint& checkpoint, const TensorInfo& info) {
-  switch (info.dtype) {
+std::optional<kernels::WeightFormat> float_format(DType dtype) {
+  switch (dtype) {
     case DType::kF32: return kernels::WeightFormat::kF32;
     case DType::kF16: return kernels::WeightFormat::kF16;
     case DType::kBF16: return kernels::WeightFormat::kBF16;
-    default:
-      throw Error(ErrorKind::kUnsupported,
-                  checkpoint.path() + ": tensor " + name_of(checkpoint, info) + " has dtype " +
-                      std::string(dtype_name(info.dtype)) + "; expected F32, F16 or BF16");
+    default: return std::nullopt;
   }
 }
 
-kernels::WeightFormat float_format(DType dtype) {
-  return dtype == DType::kF32   ? kernels::WeightFormat::kF32
-         : dtype == DType::kF16 ? kernels::WeightFormat::kF16
-                                : kernels::WeightFormat::kBF16;
+kernels::WeightFormat float_format(const Checkpoint& checkpoint, const TensorInfo& info) {
+  if (const auto format = float_format(info.dtype)) return *format;
+  throw Error(ErrorKind::kUnsupported, checkpoint.path() + ": tensor " + name_of(checkpoint, info) +
+                                           " has dtype " + std::string(dtype_name(info.dtype)) +
+                                           "; expected F32, F16 or BF16");
 }
 
 kernels::Weight quantized_weight(const QuantizedTensors& tensors) {
@@ -63,7 +51,7 @@ kernels::Weight quantized_weight(const QuantizedTensors& tensors) {
       .group_size = tensors.group_size, .rows = tensors.rows, .cols = tensors.cols};
   if (tensors.floats) {
     weight.group_size = 0;
-    weight.format = float_format(*tensors.floats);
+    weight.format = float_format(*tensors.floats).value();
     return weight;
   }
   if (tensors.number_format == NumberFormat::kE4M3) {
@@ -98,53 +86,42 @@ void read_float8_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, 
               scales.size() * sizeof(float));
 }
 
-/// Rows of a quantized module as floats, the same.
+/// Writes floats in a type of floats.
+void narrow_floats(const std::vector<float>& values, DType dtype, std::byte* to) {
+  if (dtype == DType::kF32) {
+    std::memcpy(to, values.data(), values.size() * sizeof(float));
+    return;
+  }
+  for (const float value : values) {
+    const uint16_t bits = dtype == DType::kBF16 ? float_to_bf16(value) : float_to_f16(value);
+    std::memcpy(to, &bits, sizeof(bits));
+    to += sizeof(bits);
+  }
+}
+
+/// Reads rows of a quantized module as floats, as read_stored_rows.
 void read_widened_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
                        int64_t row_end) {
   const std::vector<float> rows = checkpoint.read_quantized_floats(
       *matrix.quantized, matrix.first_row + row_begin, matrix.first_row + row_end);
-  std::byte* to = matrix.data + row_begin * matrix.stored_row_bytes;
-  if (*matrix.quantized->floats == DType::kF32) {
-    std::memcpy(to, rows.data(), rows.size() * sizeof(float));
-    return;
-  }
-  const bool is_bf16 = *matrix.quantized->floats == DType::kBF16;
-  for (const float value : rows) {
-    const uint16_t bits = is_bf16 ? float_to_bf16(value) : float_to_f16(value);
-    std::memcpy(to, &bits, sizeof(bits));
-    to += sizeof(bits);
-  }
+  narrow_floats(rows, *matrix.quantized->floats, matrix.data + row_begin * matrix.stored_row_bytes);
 }
 
-/// Scales in the matrix's own format, which holds them exactly.
-std::vector<std::byte> narrow_scales(const std::vector<float>& scales, DType dtype) {
-  std::vector<std::byte> narrow(scales.size() * dtype_size(dtype));
-  if (dtype == DType::kF32) {
-    std::memcpy(narrow.data(), scales.data(), narrow.size());
-    return narrow;
-  }
-  std::byte* to = narrow.data();
-  for (const float scale : scales) {
-    const uint16_t bits = dtype == DType::kBF16 ? float_to_bf16(scale) : float_to_f16(scale);
-    std::memcpy(to, &bits, sizeof(bits));
-    to += sizeof(bits);
-  }
-  return narrow;
-}
-
-/// Rows of integers whatever the file's layout, the same.
+/// Reads rows of integers whatever the file's layout, as read_stored_rows.
 void read_integer_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                        const StoredMatrix& matrix, int64_t row_begin, int64_t row_end) {
   const QuantizedTensors& tensors = *matrix.quantized;
   const QuantizedRows rows = checkpoint.read_quantized_rows(tensors, matrix.first_row + row_begin,
                                                             matrix.first_row + row_end);
-  const std::vector<std::byte> scales = narrow_scales(rows.scales, tensors.scale_dtype);
+  // The file's own type holds the scales exactly.
+  std::vector<std::byte> scales(rows.scales.size() * dtype_size(tensors.scale_dtype));
+  narrow_floats(rows.scales, tensors.scale_dtype, scales.data());
   kernel.pack_words(matrix.weight, row_begin, row_end,
                     {rows.words.data(), scales.data(), rows.zero_points.data()}, matrix.data,
                     matrix.scales, matrix.offsets);
 }
 
-/// Rows of integers that stand in the file in words, the same.
+/// Reads rows of integers that stand in the file in words, as read_stored_rows.
 void read_word_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                     const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                     std::vector<std::byte>& buffer) {
@@ -179,7 +156,7 @@ void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
 const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module) {
   const TensorInfo* info = find_blocks(checkpoint, module);
   if (info == nullptr) return nullptr;
-  const std::string partner = partner_of(module);
+  const std::string partner = checkpoint::partner_of(module);
   return partner.empty() || find_blocks(checkpoint, partner) != nullptr ? info : nullptr;
 }
 

@@ -14,14 +14,14 @@ class BlockFormatRegistration {
   explicit BlockFormatRegistration(const BlockFormat& format);
 };
 
-/// Values of the blocks named *_K, TQ* and IQ*, but for IQ4_NL.
+/// Counts the values of the blocks named *_K, TQ* and IQ*, but for IQ4_NL.
 inline constexpr int64_t kSuperBlock = 256;
 
 inline uint32_t byte_at(const std::byte* bytes, int64_t index) {
   return std::to_integer<uint32_t>(bytes[index]);
 }
 
-/// The 16 or 32 bits at an address, lowest byte first.
+/// Returns the 16 or 32 bits at an address, lowest byte first.
 inline uint32_t short_at(const std::byte* bytes) {
   return byte_at(bytes, 0) | byte_at(bytes, 1) << 8;
 }

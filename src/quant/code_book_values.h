@@ -7,7 +7,7 @@
 
 namespace vitrine::quant {
 
-/// Eight magnitudes times `scale`, negative where the bit of `signs` is set.
+/// Writes eight magnitudes times `scale`, negative where the bit of `signs` is set.
 inline void write_signed(uint64_t entry, uint32_t signs, float scale, float* out) {
   for (int i = 0; i < 8; ++i) {
     const float value = scale * static_cast<float>(entry >> (8 * i) & 255);
@@ -15,7 +15,7 @@ inline void write_signed(uint64_t entry, uint32_t signs, float scale, float* out
   }
 }
 
-/// Eight values of IQ1, shifted by 0.125 down or up, times `scale`.
+/// Writes eight values of IQ1, shifted by 0.125 down or up, times `scale`.
 inline void write_shifted(uint64_t entry, bool is_down, float scale, float* out) {
   const float shift = is_down ? -0.125F : 0.125F;
   for (int i = 0; i < 8; ++i) {

@@ -7,7 +7,7 @@
 namespace vitrine::quant {
 namespace {
 
-/// Ternary digit number `digit` of the fraction byte / 256.
+/// Returns ternary digit number `digit` of the fraction byte / 256.
 uint32_t ternary_digit(uint32_t byte, int64_t digit) {
   constexpr uint32_t kPowers[5] = {1, 3, 9, 27, 81};
   return (byte * kPowers[digit] & 255) * 3 >> 8;

@@ -66,6 +66,28 @@ void write_tensors(const std::string& path,
   writer.finish();
 }
 
+/// A tensor all of whose bytes are the same.
+struct FilledTensor {
+  const char* name;
+  DType dtype;
+  std::vector<int64_t> shape;
+  uint8_t byte;
+};
+
+void write_parts(const std::string& path, const std::vector<FilledTensor>& tensors) {
+  SafetensorsWriter writer(path);
+  for (const FilledTensor& tensor : tensors) {
+    writer.declare(tensor.name, tensor.dtype, tensor.shape);
+  }
+  writer.begin();
+  for (const FilledTensor& tensor : tensors) {
+    size_t count = dtype_size(tensor.dtype);
+    for (const int64_t extent : tensor.shape) count *= static_cast<size_t>(extent);
+    writer.write(tensor.name, std::vector<std::byte>(count, std::byte{tensor.byte}));
+  }
+  writer.finish();
+}
+
 /// Configs of families whose fields are read in files of their own.
 std::vector<std::string> family_configs() {
   const std::string sizes = R"("vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2,
@@ -184,35 +206,16 @@ std::vector<Files> healthy_folders() {
   float8.finish();
 
   // Small modules of other writers' layouts.
-  SafetensorsWriter words(folder / "words");
-  words.declare("m.g_idx", DType::kI32, {32});
-  words.declare("m.qweight", DType::kI32, {4, 8});
-  words.declare("m.qzeros", DType::kI32, {1, 1});
-  words.declare("m.scales", DType::kF16, {1, 8});
-  words.begin();
-  words.write("m.g_idx", std::vector<std::byte>(128));
-  words.write("m.qweight", std::vector<std::byte>(128, std::byte{0x71}));
-  words.write("m.qzeros", std::vector<std::byte>(4, std::byte{0x77}));
-  words.write("m.scales", std::vector<std::byte>(16, std::byte{0x3c}));
-  words.finish();
-  SafetensorsWriter nibbles(folder / "nibbles");
-  nibbles.declare("m.qweight", DType::kI32, {8, 2});
-  nibbles.declare("m.qzeros", DType::kI32, {1, 2});
-  nibbles.declare("m.scales", DType::kF16, {1, 16});
-  nibbles.begin();
-  nibbles.write("m.qweight", std::vector<std::byte>(64, std::byte{0x71}));
-  nibbles.write("m.qzeros", std::vector<std::byte>(8, std::byte{0x77}));
-  nibbles.write("m.scales", std::vector<std::byte>(32, std::byte{0x3c}));
-  nibbles.finish();
-  SafetensorsWriter floats(folder / "floats4");
-  floats.declare("m.weight", DType::kU8, {2, 16});
-  floats.declare("m.weight_scale", DType::kF8E4M3, {2, 2});
-  floats.declare("m.weight_scale_2", DType::kF32, {});
-  floats.begin();
-  floats.write("m.weight", std::vector<std::byte>(32, std::byte{0x71}));
-  floats.write("m.weight_scale", std::vector<std::byte>(4, std::byte{0x3c}));
-  floats.write("m.weight_scale_2", std::vector<std::byte>(4, std::byte{0x3c}));
-  floats.finish();
+  write_parts(folder / "words", {{"m.g_idx", DType::kI32, {32}, 0x00},
+                                 {"m.qweight", DType::kI32, {4, 8}, 0x71},
+                                 {"m.qzeros", DType::kI32, {1, 1}, 0x77},
+                                 {"m.scales", DType::kF16, {1, 8}, 0x3c}});
+  write_parts(folder / "nibbles", {{"m.qweight", DType::kI32, {8, 2}, 0x71},
+                                   {"m.qzeros", DType::kI32, {1, 2}, 0x77},
+                                   {"m.scales", DType::kF16, {1, 16}, 0x3c}});
+  write_parts(folder / "floats4", {{"m.weight", DType::kU8, {2, 16}, 0x71},
+                                   {"m.weight_scale", DType::kF8E4M3, {2, 2}, 0x3c},
+                                   {"m.weight_scale_2", DType::kF32, {}, 0x3c}});
   const auto quantized_by = [&](const std::string& fields) {
     std::string with = config;
     with.insert(with.rfind('}'), R"(, "quantization_config": {)" + fields + "}");

@@ -5,6 +5,7 @@ those that it packs in its own way (0.20, 0.17, 0.14; an older one by PYTHONPATH
     make_compressed_folders.py OUT
 """
 
+import re
 import sys
 
 import compressed_tensors
@@ -57,9 +58,9 @@ def arguments(**fields):
     return QuantizationArgs(**({"symmetric": True, "type": "int"} | fields))
 
 
-def make(out, name, model, format_name, groups, config, left_out=(), extra=None):
-    """`groups`: targets and QuantizationScheme fields by name; the first that fits a module."""
-    import re
+def make(out, name, model, format_name, groups, config, left_out=(), more=None):
+    """`groups`: targets and QuantizationScheme fields by name; the first that fits a module. `more`:
+    what each module has besides."""
     stored, meant = {}, {}
     for module, weight in model.linear.items():
         if any(re.match(pattern, module) for pattern in left_out):
@@ -69,8 +70,7 @@ def make(out, name, model, format_name, groups, config, left_out=(), extra=None)
         parts, meant[module] = compress(weight, scheme, format_name)
         stored |= {f"{module}.{part}": tensor for part, tensor in parts.items()
                    if part != "weight_zero_point" or not scheme.weights.symmetric}
-        if extra is not None:
-            stored |= {f"{module}.{part}": tensor for part, tensor in extra(module).items()}
+        stored |= {f"{module}.{part}": tensor for part, tensor in (more or {}).items()}
     config = {
         "quant_method": "compressed-tensors", "format": format_name,
         "quantization_status": "compressed", "version": compressed_tensors.__version__,
@@ -100,17 +100,14 @@ def make_new(out):
                  "input_activations": tokens})], {})
     static = QuantizationArgs(num_bits=8, type="float", strategy="tensor")
 
-    def scales(module):
-        parts = {"input_scale": torch.tensor([0.02])}
-        return parts
-
     model = TinyModel("llama", 23)
     model.others["model.layers.0.self_attn.k_scale"] = torch.tensor([0.01])
     model.others["model.layers.0.self_attn.v_scale"] = torch.tensor([0.01])
     make(out, "ct_fp8_static", model, "float-quantized", [
         (r".*", {"weights": arguments(num_bits=8, type="float", strategy="tensor"),
                  "input_activations": static})],
-         {"kv_cache_scheme": static.model_dump(mode="json")}, extra=scales)
+         {"kv_cache_scheme": static.model_dump(mode="json")},
+         more={"input_scale": torch.tensor([0.02])})
     make(out, "ct_nvfp4", TinyModel("qwen3", 24), "nvfp4-pack-quantized", [
         (r".*", {"weights": arguments(num_bits=4, type="float", strategy="tensor_group",
                                       group_size=16)})], {}, left_out=(r".*o_proj",))

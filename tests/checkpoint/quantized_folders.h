@@ -10,6 +10,8 @@
 
 #include "tests/checkpoint/folders.h"
 #include "tests/support/test_data.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/quant.h"
 
 namespace vitrine::testing {
 
@@ -17,9 +19,19 @@ inline std::string quantized_folder(const std::string& name) {
   return testing_support::test_data("quantized") + "/" + name;
 }
 
-/// What the writer's package and transformers gave.
+/// Returns what the writer's package and transformers gave.
 inline nlohmann::json expected_of(const std::string& name) {
   return nlohmann::json::parse(read_bytes(quantized_folder(name) + "/expected.json"));
+}
+
+/// Reads a module as the writer's package gives its weights: float32, rounded where rows are.
+inline std::vector<float> read_module(const Checkpoint& checkpoint, const std::string& module) {
+  const auto tensors = checkpoint.find_quantized_tensors(module);
+  if (!tensors) return checkpoint.read_f32(module + ".weight");
+  std::vector<float> values = checkpoint.read_quantized_floats(*tensors, 0, tensors->rows);
+  if (tensors->floats != DType::kBF16) return values;
+  for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+  return values;
 }
 
 inline std::vector<std::string> quantized_folders() {

@@ -100,22 +100,22 @@ def float_logits(config, tensors):
             return model(torch.tensor([TOKENS])).logits[0]
 
 
-def write_folder(folder, model, stored, meant, quantization, others=None):
+def write_folder(folder, model, stored, meant, quantization):
     """`stored`: the tensors that stand for `meant`, float32 by module. What is neither stays as it
     is."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plain = {f"{name}.weight": weight for name, weight in model.linear.items()
              if name not in meant}
-    others = model.others if others is None else others
-    save_file({name: tensor.contiguous() for name, tensor in (stored | plain | others).items()},
+    tensors = stored | plain | model.others
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()},
               folder / "model.safetensors", metadata={"format": "pt"})
     config = dict(model.config)
     if quantization is not None:
         config["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     weights = {f"{name}.weight": weight for name, weight in meant.items()}
-    logits = float_logits(model.config, weights | plain | others)
+    logits = float_logits(model.config, weights | plain | model.others)
     expected = {
         "modules": {name: hashlib.sha256((weight.float() + 0.0).numpy().tobytes()).hexdigest()
                     for name, weight in meant.items()},

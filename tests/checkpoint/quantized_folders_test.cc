@@ -18,15 +18,6 @@ std::string hash_of(std::vector<float> values) {
   return hex(hash.finish());
 }
 
-std::vector<float> read_module(const Checkpoint& checkpoint, const std::string& module) {
-  const auto tensors = checkpoint.find_quantized_tensors(module);
-  if (!tensors) return checkpoint.read_f32(module + ".weight");
-  std::vector<float> values = checkpoint.read_quantized_floats(*tensors, 0, tensors->rows);
-  if (tensors->floats != DType::kBF16) return values;
-  for (float& value : values) value = bf16_to_float(float_to_bf16(value));
-  return values;
-}
-
 class QuantizedFolderTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(QuantizedFolderTest, HoldsTheWritersWeights) {

@@ -9,7 +9,6 @@
 
 #include "tests/checkpoint/quantized_folders.h"
 #include "vitrine/engine.h"
-#include "vitrine/quant.h"
 
 namespace vitrine::testing {
 namespace {
@@ -36,7 +35,7 @@ std::vector<float> decode_floats(const std::string& base64) {
   return values;
 }
 
-/// Mean of the divergence of rows of logits from those of the float model.
+/// Returns the mean divergence of rows of logits from those of the float model.
 double divergence(std::span<const float> float_logits, std::span<const float> logits,
                   size_t vocabulary) {
   const auto log_softmax = [&](std::span<const float> row) {
@@ -87,15 +86,8 @@ void write_float_copy(const Checkpoint& source, const nlohmann::json& expected,
   for (const auto& [module, hash] : expected["modules"].items()) {
     const auto found = source.find_quantized_tensors(module);
     const std::string name = module + ".weight";
-    if (found) {
-      std::vector<float> values = source.read_quantized_floats(*found, 0, found->rows);
-      if (found->floats == DType::kBF16) {
-        for (float& value : values) value = bf16_to_float(float_to_bf16(value));
-      }
-      tensors[name] = {{found->rows, found->cols}, std::move(values)};
-    } else {
-      tensors[name] = {source.require(name).shape, source.read_f32(name)};
-    }
+    tensors[name] = {found ? std::vector{found->rows, found->cols} : source.require(name).shape,
+                     read_module(source, module)};
   }
   for (const TensorInfo& info : source.tensors()) {
     const std::string module = info.name.substr(0, info.name.rfind('.'));
