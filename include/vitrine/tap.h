@@ -48,6 +48,7 @@ struct TapRows {
   std::span<const int32_t> token_ids;  ///< [tokens]
   std::span<const int32_t> positions;  ///< [tokens]
   std::span<const int32_t> experts;    ///< [tokens * top_k] of taps at "experts", in slot order
+  std::span<const float> weights;      ///< [tokens * top_k] of these experts' outputs
 };
 
 /// Is shown the rows of taps while a step runs.

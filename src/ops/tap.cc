@@ -28,8 +28,12 @@ class PlannedTap final : public PlannedOp {
 
  private:
   TapPass pass_of(const StepState& step) const {
-    return {rows_.data, step.tokens, step.token_ids, step.positions,
-            routes_ != nullptr ? routes_->ids : nullptr};
+    return {rows_.data,
+            step.tokens,
+            step.token_ids,
+            step.positions,
+            routes_ != nullptr ? routes_->ids : nullptr,
+            routes_ != nullptr ? routes_->weights : nullptr};
   }
   int64_t num_tiles(const StepState&) const { return book_.num_tiles(tap_); }
   void add(const StepState& step, int64_t tile) const { book_.add(tap_, pass_of(step), tile); }

@@ -168,6 +168,7 @@ void TapBook::begin(const TapParameters& tap, const TapPass& pass) {
     rows.positions = {pass.positions, tokens};
     if (pass.experts != nullptr) {
       rows.experts = {pass.experts, static_cast<size_t>(pass.tokens * tap.top_k)};
+      rows.weights = {pass.weights, rows.experts.size()};
     }
     reader->read(rows);
   }

@@ -36,6 +36,7 @@ struct TapPass {
   const int32_t* token_ids = nullptr;  // [tokens]
   const int32_t* positions = nullptr;  // [tokens]
   const int32_t* experts = nullptr;    // [tokens * top_k]
+  const float* weights = nullptr;      // [tokens * top_k] of these experts
 };
 
 /// The sums of an engine's taps, and who reads their rows.

@@ -26,12 +26,18 @@ void reference_tap(ReferenceStep& step, const ops::OpNode& node) {
   const auto& tap = node.as<ops::TapParameters>();
   const std::vector<float> rows = to_host(step, rows_of(step, tap));
   std::vector<int32_t> experts;
+  std::vector<float> weights;
   if (tap.experts > 0) {  // float32 holds their ids exactly
     const std::vector<float> ids = to_host(step, step.routes_ids[static_cast<size_t>(node.layer)]);
     experts.assign(ids.begin(), ids.end());
+    weights = to_host(step, step.routes_weights[static_cast<size_t>(node.layer)]);
   }
-  const ops::TapPass pass{rows.data(), step.token_ids.size(0), step.host_token_ids,
-                          step.host_positions, experts.empty() ? nullptr : experts.data()};
+  const ops::TapPass pass{rows.data(),
+                          step.token_ids.size(0),
+                          step.host_token_ids,
+                          step.host_positions,
+                          experts.empty() ? nullptr : experts.data(),
+                          weights.empty() ? nullptr : weights.data()};
   step.taps->begin(tap, pass);
   for (int64_t tile = 0; tile < step.taps->num_tiles(tap); ++tile) {
     step.taps->add(tap, pass, tile);
