@@ -2,6 +2,8 @@
 // The block format Q4_K: halves d and e, eight 6-bit scales s and minimums t in 12 bytes, 256
 // nibbles q; (d * s) * q - e * t.
 #include "block_format.h"
+#include "block_quantizer.h"
+#include "block_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -27,6 +29,21 @@ const BlockFormatRegistration kQ4KRegistration({.name = "Q4_K",
                                                 .block_size = kSuperBlock,
                                                 .block_bytes = 144,
                                                 .dequantize = &dequantize_q4_k});
+
+void quantize_q4_k(const float* values, int64_t num_blocks, const float* importance,
+                   std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 144) {
+    const AffineBlock chosen = choose_affine_block(values, importance, 15);
+    put_affine_head(chosen, out);
+    for (size_t i = 0; i < 128; ++i) {
+      const size_t low = i / 32 * 64 + i % 32;
+      out[16 + i] = static_cast<std::byte>(chosen.levels[low] | chosen.levels[low + 32] << 4);
+    }
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kQ4KQuantizer({"q4_k", 12, &quantize_q4_k});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -2,6 +2,8 @@
 // The block format Q5_K: halves d and e, eight 6-bit scales s and minimums t in 12 bytes, 256 high
 // bits, 256 nibbles; (d * s) * q - e * t.
 #include "block_format.h"
+#include "block_quantizer.h"
+#include "block_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -28,6 +30,27 @@ const BlockFormatRegistration kQ5KRegistration({.name = "Q5_K",
                                                 .block_size = kSuperBlock,
                                                 .block_bytes = 176,
                                                 .dequantize = &dequantize_q5_k});
+
+void quantize_q5_k(const float* values, int64_t num_blocks, const float* importance,
+                   std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 176) {
+    const AffineBlock chosen = choose_affine_block(values, importance, 31);
+    put_affine_head(chosen, out);
+    for (size_t i = 0; i < 32; ++i) {
+      int high = 0;
+      for (size_t g = 0; g < 8; ++g) high |= chosen.levels[32 * g + i] >> 4 << g;
+      out[16 + i] = static_cast<std::byte>(high);
+    }
+    for (size_t i = 0; i < 128; ++i) {
+      const size_t low = i / 32 * 64 + i % 32;
+      out[48 + i] =
+          static_cast<std::byte>((chosen.levels[low] & 15) | (chosen.levels[low + 32] & 15) << 4);
+    }
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kQ5KQuantizer({"q5_k", 13, &quantize_q5_k});
 
 }  // namespace
 }  // namespace vitrine::quant

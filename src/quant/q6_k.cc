@@ -2,6 +2,8 @@
 // The block format Q6_K: 256 nibbles, 256 high pairs of bits, 16 signed scales s, a half d;
 // (d * s) * (q - 32).
 #include "block_format.h"
+#include "block_quantizer.h"
+#include "block_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -25,6 +27,45 @@ const BlockFormatRegistration kQ6KRegistration({.name = "Q6_K",
                                                 .block_size = kSuperBlock,
                                                 .block_bytes = 210,
                                                 .dequantize = &dequantize_q6_k});
+
+void quantize_q6_k(const float* values, int64_t num_blocks, const float* importance,
+                   std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 210) {
+    std::array<float, kSuperBlock> weights;
+    error_weights(values, kSuperBlock, importance, weights.data());
+    std::array<float, 16> scales;
+    float largest = 0;
+    for (size_t g = 0; g < 16; ++g) {
+      scales[g] = fit_symmetric({values + 16 * g, 16}, weights.data() + 16 * g, 32);
+      if (std::fabs(scales[g]) > std::fabs(largest)) largest = scales[g];
+    }
+    // The largest scale becomes -128, which has a place where 128 has none.
+    const float d = f16_to_float(float_to_f16(largest / -128));
+    std::array<int, kSuperBlock> levels{};
+    for (size_t g = 0; g < 16; ++g) {
+      const int whole = d == 0 ? 0 : nearest_level(scales[g] / d, -128, 127);
+      const float scale = d * static_cast<float>(whole);
+      out[192 + g] = static_cast<std::byte>(static_cast<int8_t>(whole));
+      for (size_t i = 16 * g; i < 16 * g + 16; ++i) {
+        levels[i] = scale == 0 ? 32 : nearest_level(values[i] / scale, -32, 31) + 32;
+      }
+    }
+    for (size_t i = 0; i < 128; ++i) {
+      const size_t first = i / 64 * 128 + i % 64;
+      out[i] = static_cast<std::byte>((levels[first] & 15) | (levels[first + 64] & 15) << 4);
+    }
+    for (size_t i = 0; i < 64; ++i) {
+      const size_t first = i / 32 * 128 + i % 32;
+      int high = 0;
+      for (size_t part = 0; part < 4; ++part) high |= levels[first + 32 * part] >> 4 << (2 * part);
+      out[128 + i] = static_cast<std::byte>(high);
+    }
+    put_half(d, out + 208);
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kQ6KQuantizer({"q6_k", 14, &quantize_q6_k});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "group_grid.h"
+
 namespace vitrine {
 namespace quant {
 
@@ -45,20 +47,11 @@ Error not_finite(int64_t row, int64_t col) {
 
 namespace {
 
-/// nearbyint for |value| < 2^22 in the default rounding mode, without depending on that mode.
-float round_half_even(float value) {
-  const float below = std::floor(value);
-  const float rest = value - below;  // exact: |value| is small
-  if (rest < 0.5f) return below;
-  if (rest > 0.5f) return below + 1.0f;
-  return std::fmod(below, 2.0f) == 0.0f ? below : below + 1.0f;
-}
-
 void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype,
                      int bits, int group_size) {
-  if (bits != 4 && bits != 8) {
+  if (bits != 3 && bits != 4 && bits != 8) {
     throw Error(ErrorKind::kInvalidArgument,
-                "quantization to " + std::to_string(bits) + " bits is unknown; expected 4 or 8");
+                "quantization to " + std::to_string(bits) + " bits is unknown; expected 3, 4 or 8");
   }
   if (group_size != 32 && group_size != 64 && group_size != 128) {
     throw Error(ErrorKind::kInvalidArgument,
@@ -73,20 +66,14 @@ void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols,
   }
 }
 
-/// The scale and zero point of one group. compressed-tensors computes in the weight's dtype: each
-/// result is rounded to it.
-struct Range {
-  float scale;
-  float zero_point;
-};
-
-Range symmetric_range(float smallest, float largest, int bits, DType dtype) {
+GroupGrid symmetric_grid(float smallest, float largest, int bits, DType dtype) {
   const float half_range = static_cast<float>((1 << bits) - 1) / 2.0f;  // exact in all three dtypes
   const float scale = round_to_dtype(std::max(-smallest, largest) / half_range, dtype);
   return {scale == 0.0f ? dtype_epsilon(dtype) : scale, 0.0f};
 }
 
-Range asymmetric_range(float smallest, float largest, float lowest, float highest, DType dtype) {
+GroupGrid asymmetric_grid(float smallest, float largest, const IntegerRange& range, DType dtype) {
+  const auto [lowest, highest] = range;
   const float span = round_to_dtype(largest - smallest, dtype);
   const float scale = round_to_dtype(span / (highest - lowest), dtype);
   if (scale == 0.0f) {  // of zeros, or so little that the quotient underflows
@@ -98,6 +85,11 @@ Range asymmetric_range(float smallest, float largest, float lowest, float highes
 }
 
 }  // namespace
+
+GroupGrid group_grid(float smallest, float largest, int bits, bool symmetric, DType dtype) {
+  return symmetric ? symmetric_grid(smallest, largest, bits, dtype)
+                   : asymmetric_grid(smallest, largest, IntegerRange(bits), dtype);
+}
 
 QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, int64_t cols,
                                  DType dtype, const QuantScheme& scheme) {
@@ -115,8 +107,7 @@ QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, i
 
   if (!scheme.symmetric) matrix.zero_points.resize(matrix.scales.size());
 
-  const auto lowest = static_cast<float>(-(1 << (bits - 1)));
-  const auto highest = static_cast<float>((1 << (bits - 1)) - 1);
+  const auto [lowest, highest] = IntegerRange(bits);
   for (size_t group = 0; group < matrix.scales.size(); ++group) {
     const float* group_weights = weights.data() + group * static_cast<size_t>(group_size);
     int8_t* group_values = matrix.values.data() + group * static_cast<size_t>(group_size);
@@ -130,20 +121,18 @@ QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, i
       smallest = std::min(smallest, group_weights[i]);
       largest = std::max(largest, group_weights[i]);
     }
-    const Range range = scheme.symmetric
-                            ? symmetric_range(smallest, largest, bits, dtype)
-                            : asymmetric_range(smallest, largest, lowest, highest, dtype);
-    if (!std::isfinite(range.scale)) {
+    const GroupGrid grid = group_grid(smallest, largest, bits, scheme.symmetric, dtype);
+    if (!std::isfinite(grid.scale)) {
       const size_t row = group * static_cast<size_t>(group_size) / static_cast<size_t>(cols);
       throw Error(ErrorKind::kInvalidArgument,
                   "weights of a group in row " + std::to_string(row) + " span more than " +
                       std::string(dtype_name(dtype)) + " holds; expected a smaller span");
     }
-    matrix.scales[group] = range.scale;
-    if (!scheme.symmetric) matrix.zero_points[group] = static_cast<int8_t>(range.zero_point);
+    matrix.scales[group] = grid.scale;
+    if (!scheme.symmetric) matrix.zero_points[group] = static_cast<int8_t>(grid.zero_point);
     for (int i = 0; i < group_size; ++i) {
-      float scaled = round_to_dtype(group_weights[i] / range.scale, dtype);
-      scaled = round_to_dtype(scaled + range.zero_point, dtype);
+      float scaled = round_to_dtype(group_weights[i] / grid.scale, dtype);
+      scaled = round_to_dtype(scaled + grid.zero_point, dtype);
       group_values[i] = static_cast<int8_t>(round_half_even(std::clamp(scaled, lowest, highest)));
     }
   }
