@@ -121,12 +121,12 @@ constexpr Entry kEntries[] = {
     {"qwen2", kQwen2Patterns, true},
     {"qwen35", kQwen35Patterns, true},
     {"laguna", kLagunaPatterns},
+    {"stablelm2", kQwen2Patterns},
     {"solar-open", kQwen2Patterns},
     {"deepseek-r1-qwen", kQwen2Patterns},
     {"megrez", kQwen2Patterns},
     {"kormo", kQwen2Patterns},
     {"f2llmv2", kQwen2Patterns},
-    {"stablelm2", kQwen2Patterns},
     {"hunyuan", kQwen2Patterns},
     {"grok-2", kQwen2Patterns},
     {"gpt-2", kGpt2Patterns},
@@ -141,8 +141,8 @@ constexpr Entry kEntries[] = {
     {"exaone4", kGpt2Patterns},
     {"granite-docling", kGpt2Patterns},
     {"exaone-moe", kExaoneMoePatterns},
-    {"mellum2", kDigitsGpt2Patterns},
     {"smollm", kDigitsGpt2Patterns},
+    {"mellum2", kDigitsGpt2Patterns},
     {"starcoder", kDigitsGpt2Patterns},
     {"refact", kDigitsGpt2Patterns},
     {"command-r", kDigitsGpt2Patterns, true},
@@ -216,6 +216,15 @@ bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found) {
            .adds_bos = entry->adds_bos,
            .pre_tokenizer = sequence_of(std::move(steps))};
   return true;
+}
+
+std::string_view name_of_gguf_pre_tokenizer(
+    const std::function<bool(const GgufPreTokenizer&)>& is_it) {
+  for (const Entry& entry : kEntries) {
+    GgufPreTokenizer known;
+    if (find_gguf_pre_tokenizer(entry.name, known) && is_it(known)) return entry.name;
+  }
+  return {};
 }
 
 std::string gguf_pre_tokenizer_names() {

@@ -2,7 +2,9 @@
 // Private to the room: what a GGUF file's `tokenizer.ggml.pre` stands for, and other patterns.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace vitrine::checkpoint {
@@ -21,6 +23,9 @@ struct GgufPreTokenizer {  // NOLINT(bugprone-exception-escape): its Json throws
 bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found);
 /// Returns the field `pre_tokenizer` of a tokenizer.json that cuts words by one pattern.
 nlohmann::json pre_tokenizer_of(std::string_view pattern);
+/// Returns the first name of one that is it; empty: none is. The most widely known come first.
+std::string_view name_of_gguf_pre_tokenizer(
+    const std::function<bool(const GgufPreTokenizer&)>& is_it);
 /// Returns all names, for messages.
 std::string gguf_pre_tokenizer_names();
 

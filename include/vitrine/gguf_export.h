@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `compress`: a model as a GGUF file, which llama.cpp and its like run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// How much the squared error of each column of a matrix counts: the mean square of what it was
+/// multiplied with. By the tensor's name in the GGUF file ("blk.0.ffn_down_exps.weight"); of
+/// stacked experts one expert behind another.
+struct ImportanceMatrix {
+  /// What one tensor has.
+  struct Entry {
+    std::vector<float> mean_squares;  ///< [experts, columns]; 1 expert where it is one matrix
+    std::vector<int64_t> counts;  ///< [experts] rows that were added; 0: the squares say nothing
+  };
+  std::map<std::string, Entry> entries;
+};
+
+/// Runs texts (token ids, each a context of its own) through a model on the CPU's fused kernels and
+/// adds up what its layers' matrices are multiplied with. `threads` 0: all; no bit hangs on it.
+/// Throws what Engine::load and its steps throw, kUnsupported for a model that is not written to
+/// GGUF files. Thread-safe.
+VITRINE_API ImportanceMatrix measure_importance(const std::string& model,
+                                                const std::vector<std::vector<int32_t>>& texts,
+                                                int threads = 0, bool lenient_weights = false);
+
+/// Writes one as llama-imatrix does, whole or not at all. `source` is the name of the texts,
+/// `texts` how many of `length` tokens there were. Throws kIo.
+VITRINE_API void write_importance_matrix(const std::string& path, const ImportanceMatrix& matrix,
+                                         const std::string& source, int64_t texts, int64_t length);
+
+/// Reads what llama-imatrix writes: a GGUF file (`NAME.in_sum2`, `NAME.counts`), or the older
+/// `.dat`. Throws kIo, kBadFile.
+VITRINE_API ImportanceMatrix read_importance_matrix(const std::string& path);
+
+/// How a model becomes a GGUF file.
+struct GgufExportOptions {
+  /// What most matrices become: "f32", "f16", "bf16"; "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"; or a
+  /// mixture as llama-quantize has it: "q4_k_m", "q5_k_m", in which the head and some of the values
+  /// and downs are q6_k.
+  std::string type = "bf16";
+  std::string name = {};                         ///< general.name; empty: last part of the path
+  const ImportanceMatrix* importance = nullptr;  ///< not owned; null: none
+  int threads = 0;                               ///< 0: all. The file hangs on it in no bit
+  /// Called before each tensor (done, total, name). May throw: nothing is left.
+  std::function<void(int64_t done, int64_t total, std::string_view tensor)> progress = {};
+};
+
+/// What a tensor became.
+struct GgufTensorReport {
+  std::string name;  ///< in the file
+  std::string type;  ///< "f32", "q4_k", …
+  bool had_importance = false;
+};
+
+/// What export_gguf() did.
+struct GgufExportReport {
+  std::vector<GgufTensorReport> tensors;  ///< in the order of the file
+  uint64_t bytes = 0;                     ///< of all tensors
+  /// Tensors of the importance matrix that the model lacks, and experts that no row reached, as the
+  /// file names them.
+  std::vector<std::string> unused, unreached;
+};
+
+/// Writes the model of a folder of floats (F32, F16, BF16, or E4M3 with its scales) as a GGUF file
+/// with its tokenizer and chat template: what llama.cpp's converter makes of it, and llama-quantize
+/// of that. Norms, biases and routers stay float32; a matrix whose columns a type's blocks do not
+/// divide becomes q8_0, or f16 where these do not either. A folder without a tokenizer gives a file
+/// without, which few programs load. `out` appears whole or not at all.
+///
+/// Throws kInvalidArgument (an unknown type, a file that exists), kUnsupported (a model or a
+/// tokenizer that such files do not say, quantized integers), and what reading and writing throws.
+/// Thread-safe.
+VITRINE_API GgufExportReport export_gguf(const std::string& in, const std::string& out,
+                                         const GgufExportOptions& options);
+
+/// Returns the types that export_gguf() writes.
+VITRINE_API std::vector<std::string> gguf_export_types();
+
+}  // namespace vitrine
