@@ -41,6 +41,7 @@ void add_perplexity(CLI::App& app, Command& command);
 void add_samples(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
+void add_calibrate(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
 void add_audit(CLI::App& app, Command& command);

@@ -91,6 +91,7 @@ int run(int argc, char** argv) {
   cli::add_samples(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);
+  cli::add_calibrate(app, command);
   cli::add_quantize(app, command);
   cli::add_bench(app, command);
   cli::add_audit(app, command);

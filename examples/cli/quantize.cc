@@ -15,7 +15,9 @@
 #include "closing_note.h"
 #include "common.h"
 #include "quantize_gate.h"
+#include "quantize_gguf.h"
 #include "text_file.h"
+#include "vitrine/calibration.h"
 #include "vitrine/compress.h"
 #include "vitrine/quality.h"
 #include "vitrine/version.h"
@@ -29,11 +31,14 @@ constexpr int64_t kEvaluationWindow = 1024;
 
 struct QuantizeArguments {
   std::string model, out, scheme, text;
+  std::string method = "rtn", calibration;
   int group_size = 32;
   int eval_tokens = 0;
+  double least_reached = 0;
   bool keep_head = false;
   bool lenient_weights = false;
   QuantizeGate gate;
+  GgufArguments gguf;
 };
 
 /// The source model and a text's ids, ready before anything is quantized: a bad text or a model
@@ -168,6 +173,29 @@ void warn_of_growth(const vitrine::Checkpoint& source, const std::string& out,
                          has_blocks ? "; the source is quantized already and runs as it is" : ""));
 }
 
+/// Says how many matrices went by the texts, and by how much of them.
+std::string describe_calibration(const vitrine::QuantizeReport& report) {
+  size_t reached = 0, shrunk = 0;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  double most = 0;
+  for (const vitrine::QuantizedTensorReport& tensor : report.quantized) {
+    if (tensor.calibration_rows == 0) continue;
+    ++reached;
+    shrunk += tensor.shrinkage > 0 ? 1 : 0;
+    fewest = std::min(fewest, tensor.calibration_rows);
+    most = std::max(most, tensor.shrinkage);
+  }
+  std::string text =
+      fmt::format("{} of {} matrices by the calibration, the others rounded to the nearest\n",
+                  reached, report.quantized.size());
+  if (reached > 0) text += fmt::format("fewest rows of a matrix: {}\n", fewest);
+  if (shrunk > 0) {
+    text += fmt::format("{} of experts with rows of all tokens, at most {:.0f} %\n", shrunk,
+                        100 * most);
+  }
+  return text;
+}
+
 std::string describe(const QuantizeArguments& arguments, const vitrine::QuantizeReport& report) {
   double worst = 0;
   std::string worst_name;
@@ -182,6 +210,7 @@ std::string describe(const QuantizeArguments& arguments, const vitrine::Quantize
       format_bytes(report.source_bytes), format_bytes(report.result_bytes), report.quantized.size(),
       arguments.scheme, group_size == 0 ? "a scale a row" : fmt::format("groups of {}", group_size),
       report.unquantized.size());
+  if (arguments.method != "rtn") text += describe_calibration(report);
   if (!worst_name.empty()) text += fmt::format("worst error {:.5f} in {}\n", worst, worst_name);
   for (const vitrine::UnquantizedTensorReport& tensor : report.unquantized) {
     if (tensor.reason.starts_with("the group")) {
@@ -199,12 +228,20 @@ std::string describe(const QuantizeArguments& arguments, const vitrine::Quantize
 }
 
 int run_quantize(QuantizeArguments& arguments) {
-  for (const std::string_view file : {".gguf", ".safetensors"}) {
-    if (!arguments.out.ends_with(file)) continue;
+  if (arguments.out.ends_with(".gguf")) {
+    if (!arguments.scheme.empty())
+      refuse("--scheme makes a folder; expected --type for a .gguf file");
+    return arguments.gguf.run(arguments.model, arguments.out, arguments.lenient_weights);
+  }
+  if (arguments.gguf.is_given()) {
+    refuse(fmt::format("--type and --imatrix are for .gguf files; {} is none", arguments.out));
+  }
+  if (arguments.scheme.empty()) refuse("--scheme is missing; expected what the matrices become");
+  if (arguments.out.ends_with(".safetensors")) {
     refuse(
-        fmt::format("{}: quantize makes a folder (config.json, model.safetensors, …), no {} file; "
-                    "expected a folder's name",
-                    arguments.out, file));
+        fmt::format("{}: quantize makes a folder (config.json, model.safetensors, …), or a .gguf "
+                    "file; expected a name of either",
+                    arguments.out));
   }
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   if (!checkpoint.tokenizer_json().empty()) {
@@ -218,6 +255,12 @@ int run_quantize(QuantizeArguments& arguments) {
   options.scheme = arguments.scheme;
   options.group_size = arguments.group_size;
   options.quantize_head = !arguments.keep_head;
+  options.method = arguments.method;
+  options.least_reached = arguments.least_reached;
+  options.lenient_weights = arguments.lenient_weights;
+  if (!arguments.calibration.empty()) {
+    options.calibration = vitrine::read_calibration(arguments.calibration).texts;
+  }
   options.tool_version = VITRINE_VERSION;
   options.instruction_set = machine_instruction_set();
   options.progress = [terminal](int64_t done, int64_t total, std::string_view tensor) {
@@ -262,11 +305,21 @@ void add_quantize(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<QuantizeArguments>();
   CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
   add_model(*quantize, arguments->model);
-  quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();
-  quantize
-      ->add_option("--scheme", arguments->scheme,
-                   "int8, int4, int8-asymmetric, int4-asymmetric or fp8")
+  quantize->add_option("out", arguments->out, "folder, or .gguf file, to make")
+      ->check(not_empty())
       ->required();
+  quantize->add_option("--scheme", arguments->scheme,
+                       "of a folder: int8, int4, int3, fp8, or int8-, int4- or int3-asymmetric");
+  quantize->add_option("--method", arguments->method, "rtn, or gptq, which needs a calibration")
+      ->capture_default_str();
+  quantize->add_option("--calibration", arguments->calibration,
+                       "file of `vitrine calibrate`: what goes through the model while its layers "
+                       "are quantized");
+  quantize
+      ->add_option("--least-reached", arguments->least_reached,
+                   "share of the layers' matrices that the calibration must reach")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   quantize
       ->add_option("--group-size", arguments->group_size,
                    "columns that share a scale: 32, 64 or 128 (not of fp8)")
@@ -281,6 +334,7 @@ void add_quantize(CLI::App& app, Command& command) {
                    "how much of the text at most (default: all)")
       ->check(CLI::Range(2, 1 << 30));
   add_lenient_weights(*quantize, arguments->lenient_weights);
+  arguments->gguf.add_to(*quantize);
   arguments->gate.add_to(*quantize);
   add_quiet(*quantize);
   quantize->callback(

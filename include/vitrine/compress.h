@@ -28,6 +28,20 @@ struct QuantizeEvaluation {
 struct QuantizeOptions {
   std::string scheme = "int4";  ///< a name of the quant room's registry
   int group_size = 32;          ///< 32, 64 or 128; of no effect on "fp8", a scale for each row
+  /// How numbers are chosen: "rtn", each the nearest to its weight; or "gptq" (Frantar et al.
+  /// 2022), which makes up for each weight's error in those behind it, by what `calibration`
+  /// multiplies them with. Matrices that it does not reach are rounded to the nearest, which the
+  /// report says.
+  std::string method = "rtn";
+  /// Token ids of texts, each a context of its own. They go through the model layer by layer, on
+  /// its fused kernels, behind the layers that are quantized already. Memory holds one layer's
+  /// inputs: for each token four bytes times the widths of what its matrices read.
+  std::vector<std::vector<int32_t>> calibration = {};
+  int threads = 0;               ///< of a calibration; 0: all. The result hangs on it in no bit
+  bool lenient_weights = false;  ///< EngineOptions::lenient_weights, of a calibration
+  /// The share of the layers' quantized matrices that the calibration must reach; below it nothing
+  /// is written.
+  double least_reached = 0;
   bool quantize_head = true;    ///< the output head in int8, same group size, with "fp8" in fp8;
                                 ///< false: left as is
   std::string tool_version;     ///< recorded in the manifest
@@ -47,6 +61,11 @@ struct QuantizedTensorReport {
   int group_size = 0;                 ///< columns that share a scale; 0: all of a row
   double mean_absolute_error = 0.0;   ///< mean of |weight - dequantized|
   double worst_absolute_error = 0.0;  ///< largest |weight - dequantized|
+  /// Rows of the calibration that it was multiplied with; 0: it was rounded to the nearest.
+  int64_t calibration_rows = 0;
+  double shrinkage = 0.0;  ///< share of all tokens' rows in the products of an expert's inputs
+  double damping = 0.0;    ///< of the mean of the products' diagonal, added to it
+  double loss = 0.0;       ///< sum over rows of squared errors of the outputs, by those products
 };
 
 /// One tensor that was copied as it is.
@@ -80,10 +99,11 @@ struct QuantizeReport {
 /// tokenizer_config.json come along; `vitrine_manifest.json` says how it was made, and of each
 /// tensor that stays why.
 ///
-/// `out` appears whole or not at all. Streams in blocks of rows: memory does not grow with the
-/// model. Throws kInvalidArgument (unknown scheme or group size, `out` exists and isn't empty, `in`
-/// has quantized integers), kUnsupported (a model_type that Vitrine doesn't run), and what
-/// Checkpoint::open and the writer throw. Thread-safe.
+/// `out` appears whole or not at all. Without a calibration it streams in blocks of rows: memory
+/// does not grow with the model. Throws kInvalidArgument (unknown scheme, method or group size, a
+/// method without what it needs, `out` exists and isn't empty, `in` has quantized integers),
+/// kUnsupported (a model_type that Vitrine doesn't run), and what Checkpoint::open and the writer
+/// throw. Thread-safe.
 VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
                                                const QuantizeOptions& options);
 

@@ -35,6 +35,18 @@ Json file_records(const std::vector<FileRecord>& files) {
   return records;
 }
 
+/// What the manifest says of texts: how many ids, and a digest of these, each text's as a line.
+Json calibration_record(const std::vector<std::vector<int32_t>>& texts) {
+  std::string lines;
+  size_t tokens = 0;
+  for (const std::vector<int32_t>& text : texts) {
+    tokens += text.size();
+    for (const int32_t id : text) lines += std::to_string(id) + " ";
+    lines += "\n";
+  }
+  return {{"texts", texts.size()}, {"tokens", tokens}, {"ids_sha256", sha256_of_text(lines)}};
+}
+
 /// A file name that isn't UTF-8 is written with replacement characters rather than refused.
 std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -87,8 +99,11 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
       {"bits", method.bits},
       {"group_size", stored_group_size(method, options.group_size)},
       {"symmetric", method.symmetric},
-      {"rounding", "nearest"},
+      {"rounding", options.method == "rtn" ? "nearest" : options.method},
       {"head_bits", plan.head_method != nullptr ? Json(plan.head_method->bits) : Json(nullptr)}};
+  if (!options.calibration.empty()) {
+    manifest["calibration"] = calibration_record(options.calibration);
+  }
   manifest["tensor_bytes"] = {{"source", report.source_bytes}, {"result", report.result_bytes}};
   Json& quantized = manifest["quantized"] = Json::object();
   for (const QuantizedTensorReport& tensor : report.quantized) {
@@ -96,6 +111,13 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
                               {"group_size", tensor.group_size},
                               {"mean_absolute_error", tensor.mean_absolute_error},
                               {"worst_absolute_error", tensor.worst_absolute_error}};
+    if (options.calibration.empty()) continue;
+    quantized[tensor.name]["calibration"] = tensor.calibration_rows == 0
+                                                ? Json(nullptr)
+                                                : Json{{"rows", tensor.calibration_rows},
+                                                       {"shrinkage", tensor.shrinkage},
+                                                       {"damping", tensor.damping},
+                                                       {"loss", tensor.loss}};
   }
   Json& unquantized = manifest["unquantized"] = Json::object();
   for (const UnquantizedTensorReport& tensor : report.unquantized) {

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <random>
+#include <unordered_map>
 
 #include "documents.h"
+#include "layer_quantizer.h"
 #include "plan.h"
 #include "source_rows.h"
 #include "stored_form.h"
@@ -136,6 +138,53 @@ void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer,
   }
 }
 
+using Reports = std::unordered_map<const compress::PlannedTensor*, QuantizedTensorReport>;
+
+/// Throws where fewer matrices of the layers were reached than were asked for.
+void require_reached(const compress::QuantizePlan& plan, const Reports& reports, double least) {
+  int64_t all = 0, reached = 0;
+  std::string first;
+  for (const compress::PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr || !planned.module.starts_with("model.layers.")) continue;
+    ++all;
+    if (reports.contains(&planned)) {
+      ++reached;
+    } else if (first.empty()) {
+      first = planned.module;
+    }
+  }
+  if (static_cast<double>(reached) >= least * static_cast<double>(all)) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "the calibration reaches " + std::to_string(reached) + " of " + std::to_string(all) +
+                  " matrices (not " + first + "); expected a share of " + std::to_string(least) +
+                  ": more text, or text of another kind");
+}
+
+/// Writes the matrices that the calibration reaches.
+Reports write_calibrated(const Checkpoint& checkpoint, SafetensorsWriter& writer,
+                         const compress::QuantizePlan& plan, const QuantizeOptions& options) {
+  Reports reports;
+  const auto total = static_cast<int64_t>(plan.tensors.size());
+  compress::quantize_by_layers(checkpoint, plan, options, [&](const auto& calibrated) {
+    const compress::PlannedTensor& planned = *calibrated.planned;
+    if (options.progress) options.progress(std::ssize(reports), total, planned.source->name);
+    compress::write_rows(writer, planned, calibrated.matrix);
+    compress::write_shape(writer, planned);
+    const QuantError error = quantization_error(calibrated.weights, calibrated.matrix);
+    reports[&planned] = {.name = planned.module,
+                         .bits = planned.method->bits,
+                         .group_size = options.group_size,
+                         .mean_absolute_error = error.mean_absolute,
+                         .worst_absolute_error = error.worst_absolute,
+                         .calibration_rows = calibrated.rows_seen,
+                         .shrinkage = calibrated.shrinkage,
+                         .damping = calibrated.damping,
+                         .loss = calibrated.loss};
+  });
+  require_reached(plan, reports, options.least_reached);
+  return reports;
+}
+
 QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,
                              const QuantizeOptions& options, const std::string& path) {
   SafetensorsWriter writer(path);
@@ -152,9 +201,16 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
   }
   for (const TensorInfo& info : checkpoint.tensors()) report.source_bytes += info.stored_bytes;
   writer.begin({{"format", "pt"}});
+  Reports calibrated;
+  if (!options.calibration.empty())
+    calibrated = write_calibrated(checkpoint, writer, plan, options);
   const auto total = static_cast<int64_t>(plan.tensors.size());
   for (int64_t done = 0; done < total; ++done) {
     const compress::PlannedTensor& planned = plan.tensors[static_cast<size_t>(done)];
+    if (const auto found = calibrated.find(&planned); found != calibrated.end()) {
+      report.quantized.push_back(found->second);
+      continue;
+    }
     const auto before_block = [&] {
       if (options.progress) options.progress(done, total, planned.source->name);
     };
@@ -171,6 +227,26 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
   return report;
 }
 
+void check_method(const QuantizeOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorKind::kInvalidArgument, what);
+  };
+  if (options.method != "rtn" && options.method != "gptq") {
+    refuse("method '" + options.method + "' is unknown; expected rtn or gptq");
+  }
+  if (options.method == "rtn" && !options.calibration.empty()) {
+    refuse("method rtn takes no calibration; expected none, or gptq");
+  }
+  if (options.method == "rtn") return;
+  if (options.calibration.empty()) refuse("method gptq needs a calibration; expected texts");
+  if (find_quant_method(options.scheme).number_format != NumberFormat::kInteger) {
+    refuse("method gptq makes integers and no " + options.scheme + "; expected int8, int4 or int3");
+  }
+  for (const std::vector<int32_t>& text : options.calibration) {
+    if (text.empty()) refuse("a text of the calibration has no tokens; expected some");
+  }
+}
+
 std::string last_part(const std::string& path) {
   fs::path name = fs::path(path).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();
@@ -182,6 +258,7 @@ std::string last_part(const std::string& path) {
 QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
                                    const QuantizeOptions& options) {
   const Checkpoint checkpoint = Checkpoint::open(in);
+  check_method(options);
   const compress::QuantizePlan plan = compress::plan_quantization(checkpoint, options);
   ReplacementFolder folder(out);
 

@@ -208,12 +208,12 @@ TEST(Compress, MakesTheFolderWholeOrNotAtAll) {
 TEST(Compress, RefusesWhatItCannotQuantize) {
   const TemporaryFolder folder;
   QuantizeOptions options;
-  options.scheme = "int3";
+  options.scheme = "int5";
   const auto run = [&](const std::string& in) {
     return error_of([&] { quantize_checkpoint(in, folder / "out", options); });
   };
-  EXPECT_TRUE(
-      is_one_line_with(run(oracle("llama")), {"'int3' is unknown", "int4, int4-asymmetric, int8"}));
+  EXPECT_TRUE(is_one_line_with(
+      run(oracle("llama")), {"'int5' is unknown", "int3-asymmetric, int4, int4-asymmetric, int8"}));
   options.scheme = "int4";
   options.group_size = 48;
   EXPECT_TRUE(is_one_line_with(run(oracle("llama")), {"group size 48 is unknown"}));

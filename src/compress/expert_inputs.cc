@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "expert_inputs.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "pieces.h"
+
+namespace vitrine::compress {
+namespace {
+
+constexpr int64_t kPiece = 64;  // rows of a matrix, a multiple of 16
+
+}  // namespace
+
+Rows expert_hidden_rows(const Rows& rows, int64_t count, std::span<const float> gate,
+                        std::span<const float> up, int64_t width, int threads) {
+  const kernels::CpuKernels& kernel = *kernels::cpu_kernel_tables().front();
+  const int64_t total = rows.count();
+  count = std::min(count, total);
+  std::vector<int32_t> chosen(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    chosen[static_cast<size_t>(i)] = static_cast<int32_t>(i * total / count);
+  }
+  const auto weight_of = [&](std::span<const float> values) {
+    kernels::Weight weight;
+    weight.format = kernels::WeightFormat::kF32;
+    weight.rows = width;
+    weight.cols = rows.width;
+    weight.data = values.data();
+    return weight;
+  };
+  kernels::Activations input;
+  input.values = rows.values.data();
+  input.value_stride = rows.width;
+  kernels::RowMap map;
+  map.in_rows = chosen.data();
+  map.count = static_cast<int32_t>(count);
+  Rows hidden;
+  hidden.width = width;
+  hidden.values.resize(static_cast<size_t>(count * width));
+  const kernels::Weight gates = weight_of(gate), ups = weight_of(up);
+  run_pieces(threads, (width + kPiece - 1) / kPiece, [&](int64_t piece) {
+    kernel.gate_up(gates, ups, piece * kPiece, std::min(width, (piece + 1) * kPiece), input, map,
+                   hidden.values.data(), width);
+  });
+  return hidden;
+}
+
+}  // namespace vitrine::compress

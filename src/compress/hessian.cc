@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hessian.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "pieces.h"
+
+namespace vitrine::compress {
+namespace {
+
+constexpr int64_t kBlock = 256;  // rows that are added up before they are added to the sum
+constexpr int64_t kPiece = 128;  // rows of the sum, a multiple of 16
+
+/// Writes the transpose of a block of rows, each times the root of its factor: [width, kBlock].
+void transpose(const Rows& rows, const RowChoice& choice, int64_t first, int64_t count,
+               std::vector<float>& out) {
+  std::ranges::fill(out, 0.0F);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(first + i);
+    const float* row = rows.row(choice.rows[at]);
+    const float root = choice.factors.empty() ? 1.0F : std::sqrt(choice.factors[at]);
+    for (int64_t col = 0; col < rows.width; ++col) {
+      out[static_cast<size_t>(col * kBlock + i)] = row[col] * root;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<float> hessian(const Rows& rows, const RowChoice& choice, int threads) {
+  const kernels::CpuKernels& kernel = *kernels::cpu_kernel_tables().front();
+  const int64_t width = rows.width;
+  const auto total = static_cast<int64_t>(choice.rows.size());
+  std::vector<float> sum(static_cast<size_t>(width * width), 0.0F);
+  std::vector<float> columns(static_cast<size_t>(width * kBlock));
+  kernels::Weight weight;
+  weight.format = kernels::WeightFormat::kF32;
+  weight.rows = width;
+  weight.cols = kBlock;
+  weight.data = columns.data();
+  kernels::Activations input;
+  input.values = columns.data();
+  input.value_stride = kBlock;
+  const float one = 1.0F;
+  for (int64_t first = 0; first < total; first += kBlock) {
+    transpose(rows, choice, first, std::min(kBlock, total - first), columns);
+    // Rows [begin, end) of the sum up to their own columns; the rest is their mirror image.
+    run_pieces(threads, (width + kPiece - 1) / kPiece, [&](int64_t piece) {
+      const int64_t begin = piece * kPiece, end = std::min(width, begin + kPiece);
+      kernels::Activations own = input;
+      own.values += begin * kBlock;
+      kernels::RowMap map;
+      map.count = static_cast<int32_t>(end - begin);
+      kernel.linear(weight, 0, end, own, map, nullptr, &one, sum.data() + begin * width, width);
+    });
+  }
+  for (int64_t row = 0; row < width; ++row) {
+    for (int64_t col = row + 1; col < width; ++col) {
+      sum[static_cast<size_t>(row * width + col)] = sum[static_cast<size_t>(col * width + row)];
+    }
+  }
+  return sum;
+}
+
+}  // namespace vitrine::compress

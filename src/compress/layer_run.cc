@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_run.h"
+
+#include <algorithm>
+
+namespace vitrine::compress {
+
+/// Keeps the rows of one layer's places.
+class LayerRun::Reader final : public TapReader {
+ public:
+  Reader(Engine& engine, size_t first, size_t count)
+      : engine_(engine), first_(first), sites_(count) {
+    engine_.set_tap_reader(this);
+  }
+  ~Reader() override { engine_.set_tap_reader(nullptr); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  void read(const TapRows& rows) override {
+    if (rows.tap < first_ || rows.tap >= first_ + sites_.size()) return;
+    SiteRows& site = sites_[rows.tap - first_];
+    site.rows.width = rows.width;
+    site.rows_per_token = rows.rows_per_token;
+    site.top_k = static_cast<int32_t>(rows.experts.size() / rows.token_ids.size());
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(site.rows.values, rows.rows);
+    append(site.experts, rows.experts);
+    append(site.weights, rows.weights);
+  }
+  std::vector<SiteRows> take() { return std::move(sites_); }
+
+ private:
+  Engine& engine_;
+  size_t first_;
+  std::vector<SiteRows> sites_;
+};
+
+LayerRun::LayerRun(const std::string& model, std::span<const std::vector<int32_t>> texts,
+                   std::span<const LayerSites> layers, bool keeps_state, int threads,
+                   bool is_lenient)
+    : runs_whole_(keeps_state) {
+  EngineOptions options;
+  options.threads = threads;
+  options.lenient_weights = is_lenient;
+  options.kv_codecs = {"f32"};
+  size_t longest = 1;
+  for (const std::vector<int32_t>& text : texts) {
+    longest = std::max(longest, text.size());
+  }
+  options.max_context = static_cast<int64_t>(longest);
+  options.max_step_tokens = static_cast<int>(longest);
+  options.max_sequences = runs_whole_ ? 1 : static_cast<int>(2 * texts.size());
+  for (const LayerSites& layer : layers) {
+    first_tap_.push_back(options.taps.size());
+    options.taps.insert(options.taps.end(), layer.sites.begin(), layer.sites.end());
+  }
+  first_tap_.push_back(options.taps.size());
+  engine_ = Engine::load(model, options);
+  for (const std::vector<int32_t>& text : texts) {
+    texts_.emplace_back();
+    texts_.back().ids = text;
+    if (runs_whole_) continue;
+    texts_.back().looking = engine_->create_sequence();
+    texts_.back().passing = engine_->create_sequence();
+  }
+}
+
+std::vector<float> LayerRun::step(const Text& text, SequenceId sequence) {
+  StepInput input;
+  input.sequence = sequence;
+  input.tokens = text.ids;
+  input.rows = StepInput::Rows::kNone;
+  engine_->step_layers({&input, 1}, {layer_, layer_ + 1}, text.residual);
+  const std::span<const float> rows = engine_->residual_rows();
+  return {rows.begin(), rows.end()};
+}
+
+void LayerRun::step_whole(const Text& text) {
+  StepInput input;
+  input.sequence = engine_->create_sequence();
+  input.tokens = text.ids;
+  input.rows = StepInput::Rows::kNone;
+  engine_->step({&input, 1});
+  engine_->release(input.sequence);
+}
+
+std::vector<SiteRows> LayerRun::look() {
+  const size_t first = first_tap_[static_cast<size_t>(layer_)];
+  Reader reader(*engine_, first, first_tap_[static_cast<size_t>(layer_) + 1] - first);
+  for (const Text& text : texts_) {
+    if (runs_whole_) {
+      step_whole(text);
+    } else {
+      step(text, text.looking);
+    }
+  }
+  return reader.take();
+}
+
+void LayerRun::pass() {
+  const bool is_last = layer_ + 1 == engine_->summary().num_layers;
+  for (Text& text : texts_) {
+    if (!is_last && !runs_whole_) text.residual = step(text, text.passing);
+  }
+  ++layer_;
+}
+
+}  // namespace vitrine::compress

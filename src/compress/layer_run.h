@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Private to the room: a calibration text goes through a model, layer by layer.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hessian.h"
+#include "layer_sites.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::compress {
+
+/// What one place of a layer showed of all texts.
+struct SiteRows {
+  Rows rows;
+  int32_t rows_per_token = 1;    ///< above 1: those of a token's experts, in slot order
+  int32_t top_k = 0;             ///< 0: the op has no experts
+  std::vector<int32_t> experts;  ///< [tokens * top_k]
+  std::vector<float> weights;    ///< [tokens * top_k] of these experts' outputs
+};
+
+/// Takes texts through a model's layers, each of which first is looked at and then passed, so that
+/// its matrices may be replaced in between. Layers that keep a state take no steps of their own:
+/// such a model runs whole for each layer that is looked at. Not thread-safe.
+class LayerRun {
+ public:
+  /// The texts must stay. Throws what Engine::load throws, and kInvalidArgument for a text that is
+  /// longer than the model's context or has ids beyond its vocabulary.
+  LayerRun(const std::string& model, std::span<const std::vector<int32_t>> texts,
+           std::span<const LayerSites> layers, bool keeps_state, int threads, bool is_lenient);
+
+  Engine& engine() { return *engine_; }
+  /// Returns what the places of the next layer show, in their order.
+  std::vector<SiteRows> look();
+  /// Takes the texts through that layer, as it is now.
+  void pass();
+
+ private:
+  /// Where a text stands. Two sequences of it are one behind the other: what looks at a layer
+  /// leaves its own keys and values there, which the next layers never see.
+  struct Text {
+    std::span<const int32_t> ids;
+    SequenceId looking = 0, passing = 0;
+    std::vector<float> residual;  // [ids, hidden] what left the layers that were passed
+  };
+  std::vector<float> step(const Text& text, SequenceId sequence);
+  void step_whole(const Text& text);
+
+  class Reader;
+
+  std::unique_ptr<Engine> engine_;
+  std::vector<size_t> first_tap_;  // by layer
+  std::vector<Text> texts_;
+  bool runs_whole_;
+  int layer_ = 0;  // the next one
+};
+
+}  // namespace vitrine::compress

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models that are quantized by a calibration: on every architecture, beside rounding, on any
+// number of threads; and what is refused.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/compress.h"
+#include "vitrine/quality.h"
+
+namespace vitrine::testing {
+namespace {
+
+QuantizeOptions calibrated_options(const std::string& folder, const char* scheme, int texts,
+                                   int length) {
+  QuantizeOptions options;
+  options.scheme = scheme;
+  options.method = "gptq";
+  EngineOptions plain;
+  plain.max_sequences = 1;
+  const int vocab = Engine::load(folder, plain)->summary().vocab_size;
+  for (int i = 0; i < texts; ++i) {
+    options.calibration.push_back(prompt_ids(length, vocab, 100 + static_cast<uint32_t>(i)));
+  }
+  return options;
+}
+
+double divergence(const std::string& source, const std::string& result) {
+  EngineOptions options = test_options();
+  options.kv_codecs = {"f32"};
+  options.keep_logits = true;
+  const auto first = Engine::load(source, options), second = Engine::load(result, options);
+  std::vector<int32_t> ids = prompt_ids(60, first->summary().vocab_size, 9);
+  WindowOptions window;
+  window.window = 30;
+  return compare_models(*first, *second, ids, window).mean_kl;
+}
+
+TEST(CalibratedQuantize, ReachesTheMatricesOfEveryArchitecture) {
+  for (const std::string& oracle : oracle_names()) {
+    SCOPED_TRACE(oracle);
+    const std::string source = oracle_folder(oracle);
+    const TemporaryFolder folder;
+    const QuantizeOptions options = calibrated_options(source, "int4", 6, 24);
+    const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
+    size_t reached = 0, in_layers = 0;
+    for (const QuantizedTensorReport& tensor : report.quantized) {
+      const bool is_expert = tensor.name.find(".experts.") != std::string::npos;
+      if (!tensor.name.starts_with("model.layers.") || is_expert) continue;
+      ++in_layers;
+      reached += tensor.calibration_rows > 0 ? 1 : 0;
+      if (tensor.calibration_rows > 0) {
+        EXPECT_EQ(tensor.calibration_rows, 144) << tensor.name;
+        EXPECT_GE(tensor.damping, 0.01) << tensor.name;
+      }
+    }
+    // What drafts lies behind the layers that are calibrated.
+    EXPECT_GE(reached, in_layers * 2 / 3) << in_layers;
+    const Checkpoint result = Checkpoint::open(folder / "out");
+    EXPECT_TRUE(result.is_quantized());
+    EXPECT_LT(divergence(source, folder / "out"), 1.0);
+  }
+}
+
+TEST(CalibratedQuantize, LosesLessThanRounding) {
+  for (const char* oracle : {"qwen3_moe", "llama"}) {
+    SCOPED_TRACE(oracle);
+    const std::string source = oracle_folder(oracle);
+    const TemporaryFolder folder;
+    for (const char* scheme : {"int3", "int4-asymmetric"}) {
+      SCOPED_TRACE(scheme);
+      const std::string calibrated = folder / (std::string("a") + scheme);
+      const std::string rounded = folder / (std::string("b") + scheme);
+      QuantizeOptions options = calibrated_options(source, scheme, 40, 40);
+      quantize_checkpoint(source, calibrated, options);
+      options.method = "rtn";
+      options.calibration.clear();
+      quantize_checkpoint(source, rounded, options);
+      EXPECT_LT(divergence(source, calibrated), 0.9 * divergence(source, rounded));
+    }
+  }
+}
+
+TEST(CalibratedQuantize, HangsOnNoNumberOfThreads) {
+  const std::string source = oracle_folder("qwen3_moe");
+  const TemporaryFolder folder;
+  QuantizeOptions options = calibrated_options(source, "int4", 5, 30);
+  std::vector<std::string> digests;
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    const std::string out = folder / std::to_string(threads);
+    quantize_checkpoint(source, out, options);
+    digests.push_back(sha256_of_file(out + "/model.safetensors"));
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(CalibratedQuantize, TheManifestSaysWhatWasReached) {
+  const std::string source = oracle_folder("qwen3_moe");
+  const TemporaryFolder folder;
+  // Three tokens reach six experts at most.
+  const QuantizeOptions options = calibrated_options(source, "int4", 1, 3);
+  quantize_checkpoint(source, folder / "out", options);
+  const auto manifest = nlohmann::json::parse(
+      read_text_file(folder / "out/vitrine_manifest.json", uint64_t{1} << 24));
+  EXPECT_EQ(manifest["scheme"]["rounding"], "gptq");
+  EXPECT_EQ(manifest["calibration"]["tokens"], 3);
+  size_t reached = 0, rounded = 0;
+  for (const auto& [name, tensor] : manifest["quantized"].items()) {
+    (tensor["calibration"].is_null() ? rounded : reached) += 1;
+  }
+  EXPECT_GT(reached, 0u);
+  EXPECT_GT(rounded, 1u);  // experts without a token, and the head
+}
+
+TEST(CalibratedQuantize, ReachesAsManyAsWereAskedFor) {
+  const std::string source = oracle_folder("qwen3_moe");
+  const TemporaryFolder folder;
+  QuantizeOptions options = calibrated_options(source, "int4", 1, 3);
+  options.least_reached = 0.9;
+  const Error error = error_of([&] { quantize_checkpoint(source, folder / "out", options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(error, {"reaches", "model.layers.", "expected a share of 0.9"}));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+  options.least_reached = 0.1;
+  EXPECT_GT(quantize_checkpoint(source, folder / "out", options).quantized.size(), 0u);
+}
+
+TEST(CalibratedQuantize, RefusesWhatDoesNotGoTogether) {
+  const std::string source = oracle_folder("qwen3_moe");
+  const TemporaryFolder folder;
+  const auto refused = [&](const QuantizeOptions& options,
+                           std::initializer_list<std::string_view> words) {
+    const Error error = error_of([&] { quantize_checkpoint(source, folder / "out", options); });
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_TRUE(is_one_line_with(error, words)) << error.what();
+    EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+  };
+  QuantizeOptions options;
+  options.method = "magic";
+  refused(options, {"magic", "expected rtn or gptq"});
+  options.method = "gptq";
+  refused(options, {"gptq needs a calibration"});
+  options.calibration = {{1, 2, 3}};
+  options.scheme = "fp8";
+  refused(options, {"fp8", "expected int8"});
+  options.scheme = "int4";
+  options.method = "rtn";
+  refused(options, {"rtn takes no calibration"});
+  options.method = "gptq";
+  options.calibration = {{1, 2, 3}, {}};
+  refused(options, {"no tokens"});
+  options.calibration = {{1, 2, 1 << 20}};
+  refused(options, {"1048576", "expected"});
+  options.calibration = {std::vector<int32_t>(1 << 20, 1)};
+  refused(options, {"max_context"});
+}
+
+}  // namespace
+}  // namespace vitrine::testing
