@@ -230,7 +230,8 @@ std::string describe(const QuantizeArguments& arguments, const vitrine::Quantize
 int run_quantize(QuantizeArguments& arguments) {
   if (arguments.out.ends_with(".gguf")) {
     if (!arguments.scheme.empty())
-      refuse("--scheme makes a folder; expected --type for a .gguf file");
+      refuse(fmt::format("{}: --scheme makes a folder; expected --type for a .gguf file",
+                         arguments.out));
     return arguments.gguf.run(arguments.model, arguments.out, arguments.lenient_weights);
   }
   if (arguments.gguf.is_given()) {

@@ -47,8 +47,12 @@ RowChoice rows_of_expert(const SiteRows& site, int64_t expert) {
   return choice;
 }
 
-/// Rows of other tokens that an expert's down is shown, for each of its columns.
-constexpr int64_t kRowsPerColumn = 2;
+/// Rows of all tokens, for each column of a matrix, that are added to an expert's own
+/// (docs/lab/compression.md).
+constexpr int64_t kAddedRows = 3;
+/// Rows of other tokens, for each column, that an expert's down is shown to average over, and own
+/// rows with which it needs none.
+constexpr int64_t kShownRows = 16;
 
 class LayerQuantizer {
  public:
@@ -98,7 +102,8 @@ class LayerQuantizer {
         Inputs& shared = all[key.first];
         if (shared.hessian.empty()) shared = sum_of(site.rows, all_rows(site));
         shrink(inputs, shared);
-      } else if (expert >= 0 && planned_.contains(matrices.front()->gate) &&
+      } else if (expert >= 0 && inputs.rows_seen < kShownRows * inputs.width &&
+                 planned_.contains(matrices.front()->gate) &&
                  planned_.contains(matrices.front()->up)) {
         shrink(inputs, inputs_of_others(*matrices.front(), sites, inputs.width));
       }
@@ -123,8 +128,8 @@ class LayerQuantizer {
     const std::vector<float> gate = read_weights(*planned_.at(matrix.gate));
     const std::vector<float> up = read_weights(*planned_.at(matrix.up));
     SiteRows hidden;
-    hidden.rows = expert_hidden_rows(sites[matrix.outer].rows, kRowsPerColumn * width, gate, up,
-                                     width, threads_);
+    hidden.rows =
+        expert_hidden_rows(sites[matrix.outer].rows, kShownRows * width, gate, up, width, threads_);
     return sum_of(hidden.rows, all_rows(hidden));
   }
 
@@ -132,7 +137,7 @@ class LayerQuantizer {
   /// tokens stand in for those that it lacks.
   void shrink(Inputs& inputs, const Inputs& all) const {
     const auto own = static_cast<double>(inputs.rows_seen);
-    const double lacked = static_cast<double>(inputs.width);
+    const auto lacked = static_cast<double>(kAddedRows * inputs.width);
     inputs.shrinkage = lacked / (lacked + own);
     const auto factor = static_cast<float>(lacked / static_cast<double>(all.rows_seen));
     for (size_t i = 0; i < inputs.hessian.size(); ++i) inputs.hessian[i] += factor * all.hessian[i];

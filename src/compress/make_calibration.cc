@@ -158,10 +158,11 @@ class CalibrationMaker {
   Json separate(const CalibrationTexts& calibration) const {
     if (request_.evaluations.empty()) return nullptr;
     compress::Separation separation;
+    compress::Scrubber scrubber;  // evaluations lose what the calibration lost, to be comparable
     Json names = Json::array();
     for (const CalibrationSource& source : request_.evaluations) {
       for (const std::string& text : source.documents) {
-        separation.add_evaluation(tokenizer_.encode(text));
+        separation.add_evaluation(tokenizer_.encode(request_.scrubs ? scrubber.scrub(text) : text));
       }
       names.push_back({{"name", source.name}, {"sha256", source.sha256}});
     }

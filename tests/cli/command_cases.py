@@ -202,8 +202,57 @@ class Quantize(CliTest):
             self.assertTrue(any(scheme in entry["scheme"] for entry in inspected["quantization"]))
             self.succeed("score", scheme, "--tokens", self.write_ids([1, 2, 3]), "--out", "o.json")
 
+    def test_calibrations(self):
+        (self.folder / "texts").mkdir()
+        (self.folder / "texts" / "a.txt").write_text("Write to jane@example.org about the ship. " * 40)
+        (self.folder / "b.jsonl").write_text(json.dumps({"prompt": "The ship came home late. " * 30}) + "\n")
+        made = self.succeed("calibrate", MODEL, "--text", "texts", "b.jsonl", "--tokens", 300, "--window",
+                            64, "--out", "a.vcal", "--licence", "ours").stdout.decode()
+        self.assertIn("300 tokens", made)
+        self.assertRegex(made, r"replaced: \d+ email")
+        manifest = json.loads((self.folder / "a.vcal").read_text())["manifest"]
+        self.assertEqual(manifest["licence"], "ours")
+        self.assertEqual([source["name"] for source in manifest["sources"]], ["a.txt", "b.jsonl"])
+        self.fail_with(2, ["share", "runs of 13"], "calibrate", MODEL, "--text", "texts", "--evaluation",
+                       "texts/a.txt", "--out", "b.vcal")
+        self.fail_with(2, ["--out", "expected both"], "calibrate", MODEL, "--text", "texts")
+        (self.folder / "binary.txt").write_bytes(b"ab\x00cd")
+        self.fail_with(2, ["binary.txt", "no text"], "calibrate", MODEL, "--text", "binary.txt", "--out",
+                       "b.vcal")
+        self.assertFalse((self.folder / "b.vcal").exists())
+        # A small model has no tokenizer; its ids are written by hand.
+        (self.folder / "s.vcal").write_text(json.dumps({
+            "schema": "vitrine-calibration", "schema_version": 1, "tokenizer_sha256": "",
+            "manifest": {}, "texts": [[i * 7 % 200 for i in range(j, j + 40)] for j in range(20)]}))
+        made = self.succeed("quantize", SMALL, "out", "--scheme", "int4", "--method", "gptq",
+                            "--calibration", "s.vcal").stdout.decode()
+        self.assertIn("by the calibration", made)
+        self.succeed("score", "out", "--tokens", self.write_ids([1, 2, 3]), "--out", "o.json")
+        (self.folder / "few.vcal").write_text(json.dumps({
+            "schema": "vitrine-calibration", "schema_version": 1, "tokenizer_sha256": "",
+            "manifest": {}, "texts": [[1, 2]]}))
+        self.fail_with(2, ["reaches", "expected a share"], "quantize", SMALL, "other", "--scheme", "int4",
+                       "--method", "gptq", "--calibration", "few.vcal", "--least-reached", "1")
+        self.fail_with(2, ["gptq needs a calibration"], "quantize", SMALL, "other", "--scheme", "int4",
+                       "--method", "gptq")
+
+    def test_gguf_files(self):
+        (self.folder / "s.vcal").write_text(json.dumps({
+            "schema": "vitrine-calibration", "schema_version": 1, "tokenizer_sha256": "",
+            "manifest": {}, "texts": [list(range(50))]}))
+        self.succeed("calibrate", SMALL, "--calibration", "s.vcal", "--imatrix", "s.imatrix")
+        for kind, importance in (("bf16", []), ("q8_0", ["--imatrix", "s.imatrix"]),
+                                 ("q4_0", ["--imatrix", "s.vcal"])):
+            made = self.succeed("quantize", SMALL, f"{kind}.gguf", "--type", kind, *importance)
+            self.assertIn(kind, made.stdout.decode())
+            self.succeed("score", f"{kind}.gguf", "--tokens", self.write_ids([1, 2, 3]), "--out", "o.json")
+        self.fail_with(2, ["bf16.gguf", "exists"], "quantize", SMALL, "bf16.gguf", "--type", "bf16")
+        self.fail_with(2, ["--type is missing"], "quantize", SMALL, "a.gguf")
+        self.fail_with(2, ["q9", "expected one of"], "quantize", SMALL, "a.gguf", "--type", "q9")
+        self.fail_with(2, ["for .gguf files", "out"], "quantize", SMALL, "out", "--type", "bf16")
+
     def test_mistakes(self):
-        for more, word in ((["--scheme", "int3"], "int3"),
+        for more, word in ((["--scheme", "int5"], "int5"),
                            (["--scheme", "int4", "--group-size", "48"], "48"),
                            (["--scheme", "int4", "--group-size", "-32"], "32"), ([], "scheme"),
                            (["--scheme", "int4", "--eval", "gone.txt"], "gone.txt")):

@@ -206,6 +206,13 @@ TEST(Calibration, RefusesWhatIsNoCorpus) {
   request.tokens = 100000;
   request.evaluations = {source("b.txt", {text_of(40, "train")})};
   refused({"share", "runs of 13", "expected"});
+  // What was replaced in one is replaced in the other, too.
+  std::string mails;
+  for (int i = 0; i < 40; ++i) mails += "Write to jane@example.org about it. ";
+  request.sources = {source("a.txt", {mails})};
+  request.evaluations = {source("b.txt", {mails})};
+  refused({"share", "runs of 13", "expected"});
+  request.sources = {source("a.txt", {text_of(40, "train")})};
   request.evaluations = {source("b.txt", {"Something else altogether, with no such sentence."})};
   const CalibrationTexts calibration = make_calibration(tokenizer, "", request);
   EXPECT_EQ(json::parse(calibration.manifest)["separation"]["shared_tokens"], 0);
