@@ -33,7 +33,7 @@ class Refusals(AuditCase):
 
     def test_an_output_that_is_a_file_of_the_model(self):
         model = self.folder / "model"
-        shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("eval"))
+        shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("eval", "calibration"))
         (self.folder / "link").symlink_to(model / "model.safetensors")
         self.succeed("generate", model, "-p", "Once", "-n", 1, "--audit", model / "run.vtr",
                      "--seal", "key")
