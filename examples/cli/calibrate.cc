@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "calibration_texts.h"
 #include "chat_prompt.h"
 #include "common.h"
 #include "prompt_file.h"
@@ -141,7 +142,8 @@ int run_calibrate(const CalibrateArguments& arguments) {
           "nor --out");
     }
     require_output_folder("--imatrix", arguments.importance);
-    write_importance(arguments, vitrine::read_calibration(arguments.calibration).texts);
+    write_importance(arguments,
+                     read_calibration_texts(arguments.calibration, open_model(arguments.model)));
     return 0;
   }
   if (arguments.texts.empty() || arguments.out.empty()) {

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "calibration_texts.h"
 #include "closing_note.h"
 #include "common.h"
 #include "quantize_gate.h"
 #include "quantize_gguf.h"
 #include "text_file.h"
-#include "vitrine/calibration.h"
 #include "vitrine/compress.h"
 #include "vitrine/quality.h"
 #include "vitrine/version.h"
@@ -260,7 +260,7 @@ int run_quantize(QuantizeArguments& arguments) {
   options.least_reached = arguments.least_reached;
   options.lenient_weights = arguments.lenient_weights;
   if (!arguments.calibration.empty()) {
-    options.calibration = vitrine::read_calibration(arguments.calibration).texts;
+    options.calibration = read_calibration_texts(arguments.calibration, checkpoint);
   }
   options.tool_version = VITRINE_VERSION;
   options.instruction_set = machine_instruction_set();

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <map>
 
+#include "calibration_texts.h"
 #include "closing_note.h"
 #include "common.h"
-#include "vitrine/calibration.h"
 #include "vitrine/gguf_export.h"
 
 namespace cli {
@@ -64,8 +64,8 @@ int GgufArguments::run(const std::string& model, const std::string& out, bool is
   vitrine::GgufExportOptions options;
   options.type = type;
   if (importance.ends_with(".vcal")) {
-    matrix = vitrine::measure_importance(model, vitrine::read_calibration(importance).texts, 0,
-                                         is_lenient);
+    const auto texts = read_calibration_texts(importance, open_model(model));
+    matrix = vitrine::measure_importance(model, texts, 0, is_lenient);
   } else if (!importance.empty()) {
     matrix = vitrine::read_importance_matrix(importance);
   }

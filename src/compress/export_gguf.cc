@@ -8,6 +8,7 @@
 
 #include "checkpoint/gguf_export.h"
 #include "pieces.h"
+#include "plan.h"
 #include "quant/block_quantizer.h"
 #include "source_rows.h"
 #include "stored_form.h"
@@ -94,6 +95,7 @@ class GgufExporter {
 
   GgufExportReport run() {
     refuse_occupied();
+    compress::refuse_integers(checkpoint_);
     plan();
     const std::string name =
         options_.name.empty() ? fs::path(checkpoint_.path()).filename().string() : options_.name;
@@ -189,11 +191,23 @@ class GgufExporter {
     if (part.shape.size() == 1 || part.name.find("ffn_gate_inp") != std::string::npos) {
       return type_of("f32");
     }
-    const TensorType wanted = type_of(has_more_bits(part.name) ? mixture_.more : mixture_.base);
+    const std::string attention = type_of_attention(part.name);
+    const TensorType wanted = type_of(!attention.empty()         ? attention
+                                      : has_more_bits(part.name) ? mixture_.more
+                                                                 : mixture_.base);
     const int64_t cols = part.shape.back();
     if (cols % wanted.block_size == 0) return wanted;
     const TensorType other = type_of("q8_0");
     return cols % other.block_size == 0 ? other : type_of("f16");
+  }
+
+  /// Of eight experts attention is so small a part that mixtures have keys and values in eight
+  /// bits; empty: as other models have it.
+  std::string type_of_attention(const std::string& name) const {
+    const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+    if (mixture_.base == mixture_.more || config_.num_experts != 8) return "";
+    if (is(".attn_k.") || is(".attn_v.")) return "q8_0";
+    return is(".attn_output.") && mixture_.base == "q4_k" ? "q5_k" : "";
   }
 
   /// The head; and of the values and downs those of the first and last eighth of the layers and

@@ -90,21 +90,6 @@ std::string module_of(std::string_view tensor) {
   return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
 }
 
-/// A quantized source loses again; of 8-bit floats it is what their publishers have.
-void refuse_integers(const Checkpoint& checkpoint) {
-  if (!checkpoint.is_quantized()) return;
-  const auto is_float8 = [](const TensorInfo& info) { return info.dtype == DType::kF8E4M3; };
-  const auto is_packed = [](const TensorInfo& info) {
-    return info.name.ends_with(".weight_packed");
-  };
-  const auto& tensors = checkpoint.tensors();
-  if (std::ranges::any_of(tensors, is_float8) && std::ranges::none_of(tensors, is_packed)) return;
-  throw Error(ErrorKind::kInvalidArgument,
-              checkpoint.path() +
-                  "/config.json: field 'quantization_config' says that the model "
-                  "is quantized already; expected a float model, of 8-bit floats too");
-}
-
 /// Whether a tensor is part of a matrix of 8-bit floats: its scale, or its inputs'.
 bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name) {
   for (const std::string_view suffix : {"_scale", "_scale_inv"}) {
@@ -124,6 +109,20 @@ DType wide_dtype(const Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+void refuse_integers(const Checkpoint& checkpoint) {
+  if (!checkpoint.is_quantized()) return;
+  const auto is_float8 = [](const TensorInfo& info) { return info.dtype == DType::kF8E4M3; };
+  const auto is_packed = [](const TensorInfo& info) {
+    return info.name.ends_with(".weight_packed");
+  };
+  const auto& tensors = checkpoint.tensors();
+  if (std::ranges::any_of(tensors, is_float8) && std::ranges::none_of(tensors, is_packed)) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              checkpoint.path() +
+                  "/config.json: field 'quantization_config' says that the model "
+                  "is quantized already; expected a float model, of 8-bit floats too");
+}
 
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   refuse_integers(checkpoint);

@@ -33,6 +33,10 @@ struct QuantizePlan {
   bool unties_head = false;  ///< the head was the embedding and becomes a matrix of its own
 };
 
+/// Throws kInvalidArgument for a source of quantized integers, which would lose again; 8-bit floats
+/// are what their publishers have.
+void refuse_integers(const Checkpoint& checkpoint);
+
 /// Throws what parse_model_config and find_quant_method throw, and kInvalidArgument where nothing
 /// can be quantized.
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options);

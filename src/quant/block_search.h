@@ -32,7 +32,8 @@ inline void error_weights(const float* values, int64_t count, const float* impor
                           float* weights) {
   double square = 0;
   for (int64_t i = 0; i < count; ++i) square += static_cast<double>(values[i]) * values[i];
-  const auto mean = static_cast<float>(square / static_cast<double>(count));
+  // Twice the mean square, so that small values count, too.
+  const auto mean = static_cast<float>(2 * square / static_cast<double>(count));
   for (int64_t i = 0; i < count; ++i) {
     const float size = std::sqrt(mean + values[i] * values[i]);
     weights[i] = importance == nullptr ? size * size : importance[i] * size;

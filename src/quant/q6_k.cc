@@ -32,7 +32,11 @@ void quantize_q6_k(const float* values, int64_t num_blocks, const float* importa
                    std::byte* out) {
   for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 210) {
     std::array<float, kSuperBlock> weights;
-    error_weights(values, kSuperBlock, importance, weights.data());
+    if (importance != nullptr) {
+      std::copy_n(importance, kSuperBlock, weights.begin());
+    } else {
+      error_weights(values, kSuperBlock, nullptr, weights.data());
+    }
     std::array<float, 16> scales;
     float largest = 0;
     for (size_t g = 0; g < 16; ++g) {
@@ -43,11 +47,23 @@ void quantize_q6_k(const float* values, int64_t num_blocks, const float* importa
     const float d = f16_to_float(float_to_f16(largest / -128));
     std::array<int, kSuperBlock> levels{};
     for (size_t g = 0; g < 16; ++g) {
-      const int whole = d == 0 ? 0 : nearest_level(scales[g] / d, -128, 127);
-      const float scale = d * static_cast<float>(whole);
-      out[192 + g] = static_cast<std::byte>(static_cast<int8_t>(whole));
-      for (size_t i = 16 * g; i < 16 * g + 16; ++i) {
-        levels[i] = scale == 0 ? 32 : nearest_level(values[i] / scale, -32, 31) + 32;
+      const int near = d == 0 ? 0 : nearest_level(scales[g] / d, -128, 127);
+      double least = -1;
+      // The nearest whole number, and its neighbours, which may suit the levels better.
+      for (int whole = std::max(-128, near - 1); whole <= std::min(127, near + 1); ++whole) {
+        const float scale = d * static_cast<float>(whole);
+        std::array<int, 16> found;
+        double error = 0;
+        for (size_t i = 0; i < 16; ++i) {
+          const float value = values[16 * g + i];
+          found[i] = scale == 0 ? 0 : nearest_level(value / scale, -32, 31);
+          const float off = scale * static_cast<float>(found[i]) - value;
+          error += static_cast<double>(weights[16 * g + i]) * off * off;
+        }
+        if (least >= 0 && error >= least) continue;
+        least = error;
+        out[192 + g] = static_cast<std::byte>(static_cast<int8_t>(whole));
+        for (size_t i = 0; i < 16; ++i) levels[16 * g + i] = found[i] + 32;
       }
     }
     for (size_t i = 0; i < 128; ++i) {

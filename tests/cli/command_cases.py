@@ -220,6 +220,11 @@ class Quantize(CliTest):
         self.fail_with(2, ["binary.txt", "no text"], "calibrate", MODEL, "--text", "binary.txt", "--out",
                        "b.vcal")
         self.assertFalse((self.folder / "b.vcal").exists())
+        made = json.loads((self.folder / "a.vcal").read_text())
+        made["tokenizer_sha256"] = "0" * 64
+        (self.folder / "other.vcal").write_text(json.dumps(made))
+        self.fail_with(2, ["other.vcal", "tokenizer", "expected a calibration of this"], "calibrate", MODEL,
+                       "--calibration", "other.vcal", "--imatrix", "a.imatrix")
         # A small model has no tokenizer; its ids are written by hand.
         (self.folder / "s.vcal").write_text(json.dumps({
             "schema": "vitrine-calibration", "schema_version": 1, "tokenizer_sha256": "",

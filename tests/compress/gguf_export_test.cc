@@ -65,6 +65,8 @@ TEST(GgufExport, RefusesFamiliesThatItDoesNotWriteByName) {
   const Error error =
       error_of([&] { export_gguf(oracle_folder("llama"), out / "a.gguf", {.type = "q9_x"}); });
   EXPECT_TRUE(is_one_line_with(error, {"q9_x", "expected one of: bf16"}));
+  EXPECT_TRUE(is_one_line_with(error_of([&] { export_gguf(shipped_model(), out / "a.gguf", {}); }),
+                               {"quantization_config", "quantized already", "expected a float"}));
 }
 
 std::vector<float> random_values(size_t count, unsigned seed) {
