@@ -201,8 +201,8 @@ class GgufExporter {
     return cols % other.block_size == 0 ? other : type_of("f16");
   }
 
-  /// Of eight experts attention is so small a part that mixtures have keys and values in eight
-  /// bits; empty: as other models have it.
+  /// Mixtures have keys and values of models of eight experts, in which attention is a small part,
+  /// in eight bits. Empty: as other models have it.
   std::string type_of_attention(const std::string& name) const {
     const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
     if (mixture_.base == mixture_.more || config_.num_experts != 8) return "";
