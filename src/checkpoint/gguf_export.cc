@@ -27,7 +27,10 @@ std::string plain_families() {
     }
   }
   std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  for (const std::string_view name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
   return text;
 }
 

@@ -192,9 +192,9 @@ class GgufExporter {
       return type_of("f32");
     }
     const std::string attention = type_of_attention(part.name);
-    const TensorType wanted = type_of(!attention.empty()         ? attention
-                                      : has_more_bits(part.name) ? mixture_.more
-                                                                 : mixture_.base);
+    TensorType wanted = type_of(!attention.empty()         ? attention
+                                : has_more_bits(part.name) ? mixture_.more
+                                                           : mixture_.base);
     const int64_t cols = part.shape.back();
     if (cols % wanted.block_size == 0) return wanted;
     const TensorType other = type_of("q8_0");
@@ -314,7 +314,7 @@ class GgufExporter {
   void name_unused() {
     if (options_.importance == nullptr) return;
     for (const auto& [name, entry] : options_.importance->entries) {
-      const auto is_it = [&](const Part& part) { return part.name == name; };
+      const auto is_it = [&tensor = name](const Part& part) { return part.name == tensor; };
       if (std::ranges::none_of(parts_, is_it)) report_.unused.push_back(name);
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of llama-imatrix: GGUF with sums of squares, and before that a list of floats.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
