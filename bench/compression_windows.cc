@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compressed models do beside their source, window by window, as JSON on standard output:
+// Writes what compressed models do beside their source, window by window, as JSON:
 //
 //     build/bench/compression_windows WINDOWS.vcal SOURCE CANDIDATE…
 //

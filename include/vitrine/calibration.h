@@ -28,7 +28,7 @@ struct CalibrationSource {
   std::vector<std::string> documents;  ///< valid UTF-8, each a context of its own
 };
 
-/// What a calibration is made of, and how.
+/// Says what a calibration is made of, and how.
 struct CalibrationRequest {
   std::vector<CalibrationSource> sources;      ///< at least one, with text
   std::vector<CalibrationSource> evaluations;  ///< texts that the model will be evaluated on

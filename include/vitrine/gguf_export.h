@@ -17,7 +17,7 @@ namespace vitrine {
 /// multiplied with. By the tensor's name in the GGUF file ("blk.0.ffn_down_exps.weight"); of
 /// stacked experts one expert behind another.
 struct ImportanceMatrix {
-  /// What one tensor has.
+  /// Holds what one tensor has.
   struct Entry {
     std::vector<float> mean_squares;  ///< [experts, columns]; 1 expert where it is one matrix
     std::vector<int64_t> counts;  ///< [experts] rows that were added; 0: the squares say nothing
@@ -44,9 +44,9 @@ VITRINE_API ImportanceMatrix read_importance_matrix(const std::string& path);
 
 /// How a model becomes a GGUF file.
 struct GgufExportOptions {
-  /// What most matrices become: "f32", "f16", "bf16"; "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"; or a
-  /// mixture as llama-quantize has it: "q4_k_m", "q5_k_m", in which the head and some of the values
-  /// and downs are q6_k.
+  /// Names what most matrices become: "f32", "f16", "bf16"; "q8_0", "q4_0", "q4_k", "q5_k", "q6_k";
+  /// or a mixture as llama-quantize has it: "q4_k_m", "q5_k_m", in which the head and some of the
+  /// values and downs are q6_k.
   std::string type = "bf16";
   std::string name = {};                         ///< general.name; empty: last part of the path
   const ImportanceMatrix* importance = nullptr;  ///< not owned; null: none
@@ -55,14 +55,14 @@ struct GgufExportOptions {
   std::function<void(int64_t done, int64_t total, std::string_view tensor)> progress = {};
 };
 
-/// What a tensor became.
+/// Tells what a tensor became.
 struct GgufTensorReport {
   std::string name;  ///< in the file
   std::string type;  ///< "f32", "q4_k", …
   bool had_importance = false;
 };
 
-/// What export_gguf() did.
+/// Tells what export_gguf() did.
 struct GgufExportReport {
   std::vector<GgufTensorReport> tensors;  ///< in the order of the file
   uint64_t bytes = 0;                     ///< of all tensors

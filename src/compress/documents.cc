@@ -74,6 +74,12 @@ std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePl
   return dump(config);
 }
 
+std::string last_part(const std::string& path) {
+  std::filesystem::path name = std::filesystem::path(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();
+  return name.filename().string();
+}
+
 FileRecord record_file(const std::string& folder, const std::string& name) {
   const std::string path = (std::filesystem::path(folder) / name).string();
   std::error_code error;

@@ -13,6 +13,9 @@ namespace vitrine::compress {
 std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan,
                                   const QuantizeOptions& options);
 
+/// Returns the last part of a path, of "a/b/" too "b".
+std::string last_part(const std::string& path);
+
 /// A file that took part, for the manifest.
 struct FileRecord {
   std::string name;

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "core/run_pieces.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "pieces.h"
 
 namespace vitrine::compress {
 namespace {
@@ -40,10 +40,13 @@ Rows expert_hidden_rows(const Rows& rows, int64_t count, std::span<const float> 
   hidden.width = width;
   hidden.values.resize(static_cast<size_t>(count * width));
   const kernels::Weight gates = weight_of(gate), ups = weight_of(up);
-  run_pieces(threads, (width + kPiece - 1) / kPiece, [&](int64_t piece) {
-    kernel.gate_up(gates, ups, piece * kPiece, std::min(width, (piece + 1) * kPiece), input, map,
+  const auto make_columns = [&](size_t piece) {
+    const int64_t begin = static_cast<int64_t>(piece) * kPiece;
+    kernel.gate_up(gates, ups, begin, std::min(width, begin + kPiece), input, map,
                    hidden.values.data(), width);
-  });
+  };
+  core::run_pieces(threads, static_cast<size_t>((width + kPiece - 1) / kPiece),
+                   [&] { return make_columns; });
   return hidden;
 }
 

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <thread>
 
 #include "checkpoint/gguf_export.h"
-#include "pieces.h"
+#include "core/run_pieces.h"
+#include "documents.h"
 #include "plan.h"
 #include "quant/block_quantizer.h"
 #include "source_rows.h"
@@ -98,7 +98,7 @@ class GgufExporter {
     compress::refuse_integers(checkpoint_);
     plan();
     const std::string name =
-        options_.name.empty() ? fs::path(checkpoint_.path()).filename().string() : options_.name;
+        options_.name.empty() ? compress::last_part(checkpoint_.path()) : options_.name;
     checkpoint::set_model_keys(form_, config_, name, mixture_.file_type, writer_);
     if (!checkpoint_.tokenizer_json().empty()) {
       checkpoint::set_tokenizer_keys(checkpoint_, config_, writer_);
@@ -143,6 +143,7 @@ class GgufExporter {
     std::map<std::string, size_t> numbers;
     for (const TensorInfo& info : checkpoint_.tensors()) {
       if (config_.tie_word_embeddings && info.name == "lm_head.weight") continue;
+      if (compress::belongs_to_float8(checkpoint_, info.name)) continue;
       const std::string name = checkpoint::gguf_tensor_name(form_, info.name);
       if (name == info.name) {
         throw Error(ErrorKind::kUnsupported, checkpoint_.path() + ": tensor '" + info.name +
@@ -150,16 +151,11 @@ class GgufExporter {
                                                  std::string(form_.name) +
                                                  "; expected a model without it");
       }
-      if (is_scale_of_float8(info.name)) continue;
       const auto [found, is_new] = numbers.emplace(name, parts_.size());
       if (is_new) parts_.push_back({name, {}, {}, {}, 0});
       parts_[found->second].sources.push_back(&info);
     }
     for (Part& part : parts_) complete(part);
-  }
-
-  bool is_scale_of_float8(const std::string& name) const {
-    return checkpoint_.is_quantized() && (name.ends_with("_scale") || name.ends_with("_scale_inv"));
   }
 
   void complete(Part& part) {
@@ -283,17 +279,17 @@ class GgufExporter {
     }
     const uint64_t row_bytes = part.type.row_bytes(cols);
     std::vector<std::byte> blocks(static_cast<size_t>(rows) * row_bytes);
-    const int threads = options_.threads > 0
-                            ? options_.threads
-                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    compress::run_pieces(threads, (rows + kBlockRows - 1) / kBlockRows, [&](int64_t piece) {
-      for (int64_t row = piece * kBlockRows; row < std::min(rows, (piece + 1) * kBlockRows);
-           ++row) {
+    const auto make_rows = [&](size_t piece) {
+      const int64_t begin = static_cast<int64_t>(piece) * kBlockRows;
+      for (int64_t row = begin; row < std::min(rows, begin + kBlockRows); ++row) {
         part.type.quantizer->quantize(values.data() + row * cols, cols / part.type.block_size,
                                       importance,
                                       blocks.data() + static_cast<uint64_t>(row) * row_bytes);
       }
-    });
+    };
+    core::run_pieces(compress::thread_count(options_.threads),
+                     static_cast<size_t>((rows + kBlockRows - 1) / kBlockRows),
+                     [&] { return make_rows; });
     writer_.write(part.name, blocks);
   }
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "pieces.h"
+#include "core/run_pieces.h"
 #include "quant/group_grid.h"
 
 namespace vitrine::compress {
@@ -193,8 +193,11 @@ GptqResult gptq(std::span<const float> weights, int64_t rows, int64_t cols, DTyp
       }
     }
   };
-  run_pieces(threads, (rows + kPieceRows - 1) / kPieceRows, [&](int64_t piece) {
-    quantize_rows(piece * kPieceRows, std::min(rows, (piece + 1) * kPieceRows));
+  core::run_pieces(threads, static_cast<size_t>((rows + kPieceRows - 1) / kPieceRows), [&] {
+    return [&](size_t piece) {
+      const int64_t begin = static_cast<int64_t>(piece) * kPieceRows;
+      quantize_rows(begin, std::min(rows, begin + kPieceRows));
+    };
   });
   result.loss = std::accumulate(losses.begin(), losses.end(), 0.0);
   return result;

@@ -17,15 +17,9 @@ struct Rows {
   const float* row(int64_t i) const { return values.data() + i * width; }
 };
 
-/// Some of the rows, each with a factor.
-struct RowChoice {
-  std::vector<int32_t> rows;
-  std::vector<float> factors;  // empty: all 1
-};
-
-/// Returns [width, width], symmetric: the sum of factor x xᵀ over the chosen rows, in float32 by
+/// Returns [width, width], symmetric: the sum of x xᵀ over the chosen rows, in float32 by
 /// blocks of rows, whose order is that of the choice. The bits depend neither on threads nor on the
 /// instruction set (docs/numerics.md: these are products of the engine's kernels).
-std::vector<float> hessian(const Rows& rows, const RowChoice& choice, int threads);
+std::vector<float> hessian(const Rows& rows, std::span<const int32_t> chosen, int threads);
 
 }  // namespace vitrine::compress

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -17,11 +16,6 @@
 namespace vitrine::compress {
 namespace {
 
-int num_threads(const QuantizeOptions& options) {
-  if (options.threads > 0) return options.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 /// The products of the rows that some matrices share.
 struct Inputs {
   std::vector<float> hessian;
@@ -30,21 +24,20 @@ struct Inputs {
   double shrinkage = 0;
 };
 
-RowChoice all_rows(const SiteRows& site) {
-  RowChoice choice;
-  choice.rows.resize(static_cast<size_t>(site.rows.count()));
-  std::iota(choice.rows.begin(), choice.rows.end(), 0);
-  return choice;
+std::vector<int32_t> all_rows(const Rows& rows) {
+  std::vector<int32_t> chosen(static_cast<size_t>(rows.count()));
+  std::iota(chosen.begin(), chosen.end(), 0);
+  return chosen;
 }
 
-RowChoice rows_of_expert(const SiteRows& site, int64_t expert) {
-  RowChoice choice;
+std::vector<int32_t> rows_of_expert(const SiteRows& site, int64_t expert) {
+  std::vector<int32_t> chosen;
   for (size_t slot = 0; slot < site.experts.size(); ++slot) {
     if (site.experts[slot] != expert) continue;
     const auto top_k = static_cast<size_t>(site.top_k);
-    choice.rows.push_back(static_cast<int32_t>(site.rows_per_token > 1 ? slot : slot / top_k));
+    chosen.push_back(static_cast<int32_t>(site.rows_per_token > 1 ? slot : slot / top_k));
   }
-  return choice;
+  return chosen;
 }
 
 /// Rows of all tokens, for each column of a matrix, that are added to an expert's own
@@ -62,7 +55,7 @@ class LayerQuantizer {
       : checkpoint_(checkpoint),
         options_(options),
         on_matrix_(on_matrix),
-        threads_(num_threads(options)) {
+        threads_(thread_count(options.threads)) {
     for (const PlannedTensor& planned : plan.tensors) {
       if (planned.method == nullptr || planned.method->number_format != NumberFormat::kInteger) {
         continue;
@@ -96,11 +89,12 @@ class LayerQuantizer {
     for (const auto& [key, matrices] : groups) {
       const SiteRows& site = sites[key.first];
       const int64_t expert = key.second;
-      Inputs inputs = sum_of(site.rows, expert < 0 ? all_rows(site) : rows_of_expert(site, expert));
+      Inputs inputs =
+          sum_of(site.rows, expert < 0 ? all_rows(site.rows) : rows_of_expert(site, expert));
       if (inputs.rows_seen == 0) continue;
       if (expert >= 0 && site.rows_per_token == 1) {
         Inputs& shared = all[key.first];
-        if (shared.hessian.empty()) shared = sum_of(site.rows, all_rows(site));
+        if (shared.hessian.empty()) shared = sum_of(site.rows, all_rows(site.rows));
         shrink(inputs, shared);
       } else if (expert >= 0 && inputs.rows_seen < kShownRows * inputs.width &&
                  planned_.contains(matrices.front()->gate) &&
@@ -114,11 +108,11 @@ class LayerQuantizer {
     }
   }
 
-  Inputs sum_of(const Rows& rows, const RowChoice& choice) const {
+  Inputs sum_of(const Rows& rows, std::span<const int32_t> chosen) const {
     Inputs inputs;
     inputs.width = rows.width;
-    inputs.rows_seen = static_cast<int64_t>(choice.rows.size());
-    if (inputs.rows_seen > 0) inputs.hessian = hessian(rows, choice, threads_);
+    inputs.rows_seen = static_cast<int64_t>(chosen.size());
+    if (inputs.rows_seen > 0) inputs.hessian = hessian(rows, chosen, threads_);
     return inputs;
   }
 
@@ -127,10 +121,9 @@ class LayerQuantizer {
                           int64_t width) const {
     const std::vector<float> gate = read_weights(*planned_.at(matrix.gate));
     const std::vector<float> up = read_weights(*planned_.at(matrix.up));
-    SiteRows hidden;
-    hidden.rows =
+    const Rows hidden =
         expert_hidden_rows(sites[matrix.outer].rows, kShownRows * width, gate, up, width, threads_);
-    return sum_of(hidden.rows, all_rows(hidden));
+    return sum_of(hidden, all_rows(hidden));
   }
 
   /// An expert that few tokens reach has too few rows to tell its columns apart: the rows of all

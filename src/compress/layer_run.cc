@@ -5,6 +5,29 @@
 
 namespace vitrine::compress {
 
+EngineOptions text_options(std::span<const std::vector<int32_t>> texts, int threads,
+                           bool is_lenient) {
+  size_t longest = 1;
+  for (const std::vector<int32_t>& text : texts) longest = std::max(longest, text.size());
+  EngineOptions options;
+  options.threads = threads;
+  options.lenient_weights = is_lenient;
+  options.kv_codecs = {"f32"};
+  options.max_context = static_cast<int64_t>(longest);
+  options.max_step_tokens = static_cast<int>(longest);
+  options.max_sequences = 1;
+  return options;
+}
+
+void run_text(Engine& engine, std::span<const int32_t> ids) {
+  StepInput input;
+  input.sequence = engine.create_sequence();
+  input.tokens = ids;
+  input.rows = StepInput::Rows::kNone;
+  engine.step({&input, 1});
+  engine.release(input.sequence);
+}
+
 /// Keeps the rows of one layer's places.
 class LayerRun::Reader final : public TapReader {
  public:
@@ -27,7 +50,6 @@ class LayerRun::Reader final : public TapReader {
     };
     append(site.rows.values, rows.rows);
     append(site.experts, rows.experts);
-    append(site.weights, rows.weights);
   }
   std::vector<SiteRows> take() { return std::move(sites_); }
 
@@ -41,17 +63,8 @@ LayerRun::LayerRun(const std::string& model, std::span<const std::vector<int32_t
                    std::span<const LayerSites> layers, bool keeps_state, int threads,
                    bool is_lenient)
     : runs_whole_(keeps_state) {
-  EngineOptions options;
-  options.threads = threads;
-  options.lenient_weights = is_lenient;
-  options.kv_codecs = {"f32"};
-  size_t longest = 1;
-  for (const std::vector<int32_t>& text : texts) {
-    longest = std::max(longest, text.size());
-  }
-  options.max_context = static_cast<int64_t>(longest);
-  options.max_step_tokens = static_cast<int>(longest);
-  options.max_sequences = runs_whole_ ? 1 : static_cast<int>(2 * texts.size());
+  EngineOptions options = text_options(texts, threads, is_lenient);
+  if (!runs_whole_) options.max_sequences = static_cast<int>(2 * texts.size());
   for (const LayerSites& layer : layers) {
     first_tap_.push_back(options.taps.size());
     options.taps.insert(options.taps.end(), layer.sites.begin(), layer.sites.end());
@@ -77,21 +90,12 @@ std::vector<float> LayerRun::step(const Text& text, SequenceId sequence) {
   return {rows.begin(), rows.end()};
 }
 
-void LayerRun::step_whole(const Text& text) {
-  StepInput input;
-  input.sequence = engine_->create_sequence();
-  input.tokens = text.ids;
-  input.rows = StepInput::Rows::kNone;
-  engine_->step({&input, 1});
-  engine_->release(input.sequence);
-}
-
 std::vector<SiteRows> LayerRun::look() {
   const size_t first = first_tap_[static_cast<size_t>(layer_)];
   Reader reader(*engine_, first, first_tap_[static_cast<size_t>(layer_) + 1] - first);
   for (const Text& text : texts_) {
     if (runs_whole_) {
-      step_whole(text);
+      run_text(*engine_, text.ids);
     } else {
       step(text, text.looking);
     }

@@ -18,8 +18,14 @@ struct SiteRows {
   int32_t rows_per_token = 1;    ///< above 1: those of a token's experts, in slot order
   int32_t top_k = 0;             ///< 0: the op has no experts
   std::vector<int32_t> experts;  ///< [tokens * top_k]
-  std::vector<float> weights;    ///< [tokens * top_k] of these experts' outputs
 };
+
+/// Returns the options of an engine that takes each of these texts in one step, with keys and
+/// values as they are computed; one sequence at a time.
+EngineOptions text_options(std::span<const std::vector<int32_t>> texts, int threads,
+                           bool is_lenient);
+/// Takes a text through a whole model, for its taps.
+void run_text(Engine& engine, std::span<const int32_t> ids);
 
 /// Takes texts through a model's layers, each of which first is looked at and then passed, so that
 /// its matrices may be replaced in between. Layers that keep a state take no steps of their own:
@@ -46,7 +52,6 @@ class LayerRun {
     std::vector<float> residual;  // [ids, hidden] what left the layers that were passed
   };
   std::vector<float> step(const Text& text, SequenceId sequence);
-  void step_whole(const Text& text);
 
   class Reader;
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "core/sha256.h"
 #include "corpus_report.h"
 #include "scrubber.h"
 #include "separation.h"
@@ -232,15 +233,9 @@ class CalibrationMaker {
   }
 
   static std::string random_salt() {
-    std::array<unsigned char, 16> bytes{};
+    std::array<uint8_t, 16> bytes{};
     randombytes_buf(bytes.data(), bytes.size());
-    std::string text;
-    for (const unsigned char byte : bytes) {
-      constexpr const char* kDigits = "0123456789abcdef";
-      text += kDigits[byte >> 4];
-      text += kDigits[byte & 15];
-    }
-    return text;
+    return hex(bytes);
   }
 
   const Tokenizer& tokenizer_;

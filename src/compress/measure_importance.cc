@@ -2,9 +2,8 @@
 #include <algorithm>
 
 #include "checkpoint/gguf_export.h"
-#include "layer_sites.h"
+#include "layer_run.h"
 #include "model/architecture.h"
-#include "vitrine/engine.h"
 #include "vitrine/gguf_export.h"
 
 namespace vitrine {
@@ -15,14 +14,7 @@ using compress::SiteMatrix;
 
 /// Loads a model that adds up squares at every place of its layers.
 std::unique_ptr<Engine> load_tapped(const std::string& model, std::span<const LayerSites> layers,
-                                    size_t longest, int threads, bool is_lenient) {
-  EngineOptions options;
-  options.threads = threads;
-  options.lenient_weights = is_lenient;
-  options.kv_codecs = {"f32"};
-  options.max_context = static_cast<int64_t>(longest);
-  options.max_step_tokens = static_cast<int>(longest);
-  options.max_sequences = 1;
+                                    EngineOptions options) {
   for (const LayerSites& layer : layers) {
     for (size_t site = 0; site < layer.sites.size(); ++site) {
       Tap tap = layer.sites[site];
@@ -54,17 +46,9 @@ ImportanceMatrix measure_importance(const std::string& model,
   const checkpoint::GgufArchitecture& form = checkpoint::gguf_form_of(checkpoint, config);
   const std::vector<LayerSites> layers =
       compress::find_layer_sites(model::build_graph(checkpoint, config));
-  size_t longest = 1;
-  for (const std::vector<int32_t>& text : texts) longest = std::max(longest, text.size());
-  const auto engine = load_tapped(model, layers, longest, threads, lenient_weights);
-  for (const std::vector<int32_t>& text : texts) {
-    StepInput input;
-    input.sequence = engine->create_sequence();
-    input.tokens = text;
-    input.rows = StepInput::Rows::kNone;
-    engine->step({&input, 1});
-    engine->release(input.sequence);
-  }
+  const auto engine =
+      load_tapped(model, layers, compress::text_options(texts, threads, lenient_weights));
+  for (const std::vector<int32_t>& text : texts) compress::run_text(*engine, text);
   ImportanceMatrix matrix;
   size_t first_tap = 0;
   for (const LayerSites& layer : layers) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include "model/tensor_use.h"
 #include "model/weight_use.h"
@@ -90,7 +91,14 @@ std::string module_of(std::string_view tensor) {
   return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
 }
 
-/// Whether a tensor is part of a matrix of 8-bit floats: its scale, or its inputs'.
+/// What the values of a matrix of 8-bit floats become.
+DType wide_dtype(const Checkpoint& checkpoint) {
+  const TensorInfo* embedding = checkpoint.find(kEmbeddingTensor);
+  return embedding != nullptr && is_float_type(embedding->dtype) ? embedding->dtype : DType::kBF16;
+}
+
+}  // namespace
+
 bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name) {
   for (const std::string_view suffix : {"_scale", "_scale_inv"}) {
     if (!name.ends_with(suffix)) continue;
@@ -101,14 +109,6 @@ bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name) {
   }
   return false;
 }
-
-/// What the values of a matrix of 8-bit floats become.
-DType wide_dtype(const Checkpoint& checkpoint) {
-  const TensorInfo* embedding = checkpoint.find(kEmbeddingTensor);
-  return embedding != nullptr && is_float_type(embedding->dtype) ? embedding->dtype : DType::kBF16;
-}
-
-}  // namespace
 
 void refuse_integers(const Checkpoint& checkpoint) {
   if (!checkpoint.is_quantized()) return;
@@ -122,6 +122,11 @@ void refuse_integers(const Checkpoint& checkpoint) {
               checkpoint.path() +
                   "/config.json: field 'quantization_config' says that the model "
                   "is quantized already; expected a float model, of 8-bit floats too");
+}
+
+int thread_count(int asked) {
+  if (asked > 0) return asked;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {

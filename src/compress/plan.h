@@ -33,6 +33,12 @@ struct QuantizePlan {
   bool unties_head = false;  ///< the head was the embedding and becomes a matrix of its own
 };
 
+/// Returns whether a tensor is part of a matrix of 8-bit floats: its scale, or its inputs'.
+bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name);
+
+/// Returns how many threads work where `asked` are wanted; 0: all.
+int thread_count(int asked);
+
 /// Throws kInvalidArgument for a source of quantized integers, which would lose again; 8-bit floats
 /// are what their publishers have.
 void refuse_integers(const Checkpoint& checkpoint);

@@ -247,12 +247,6 @@ void check_method(const QuantizeOptions& options) {
   }
 }
 
-std::string last_part(const std::string& path) {
-  fs::path name = fs::path(path).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();
-  return name.filename().string();
-}
-
 }  // namespace
 
 QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
@@ -299,7 +293,8 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
   for (const std::string& name : result_names) {
     result_files.push_back(compress::record_file(folder.path(), name));
   }
-  const std::string source_name = options.source_name.empty() ? last_part(in) : options.source_name;
+  const std::string source_name =
+      options.source_name.empty() ? compress::last_part(in) : options.source_name;
   write_file_atomically(
       folder.path() + "/vitrine_manifest.json",
       compress::manifest_json(plan, options, report, source_name, source_files, result_files));
