@@ -38,8 +38,11 @@ struct CalibrationRequest {
   bool scrubs = true;  ///< personal data and keys become stand-ins, as far as patterns find them
   /// The share of tokens that may stand in the evaluations, too, in runs of 13.
   double most_shared = 0.001;
-  /// Governance, as whoever answers for the corpus states it: goes into the manifest.
-  std::string licence, purpose, retention, version;
+  // Governance, as whoever answers for the corpus states it, goes into the manifest.
+  std::string licence;    ///< the terms under which the texts may be used
+  std::string purpose;    ///< what the texts are used for
+  std::string retention;  ///< how long they are kept
+  std::string version;    ///< of the corpus
   /// Called with each source before it is read. May throw.
   std::function<void(const std::string& source)> progress;
 };

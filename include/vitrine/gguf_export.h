@@ -22,7 +22,7 @@ struct ImportanceMatrix {
     std::vector<float> mean_squares;  ///< [experts, columns]; 1 expert where it is one matrix
     std::vector<int64_t> counts;  ///< [experts] rows that were added; 0: the squares say nothing
   };
-  std::map<std::string, Entry> entries;
+  std::map<std::string, Entry> entries;  ///< by the tensor's name in the GGUF file
 };
 
 /// Runs texts (token ids, each a context of its own) through a model on the CPU's fused kernels and
@@ -59,16 +59,15 @@ struct GgufExportOptions {
 struct GgufTensorReport {
   std::string name;  ///< in the file
   std::string type;  ///< "f32", "q4_k", …
-  bool had_importance = false;
+  bool had_importance = false;  ///< whether the importance matrix said how columns count
 };
 
 /// Tells what export_gguf() did.
 struct GgufExportReport {
   std::vector<GgufTensorReport> tensors;  ///< in the order of the file
   uint64_t bytes = 0;                     ///< of all tensors
-  /// Tensors of the importance matrix that the model lacks, and experts that no row reached, as the
-  /// file names them.
-  std::vector<std::string> unused, unreached;
+  std::vector<std::string> unused;     ///< tensors of the importance matrix that the model lacks
+  std::vector<std::string> unreached;  ///< experts that no row reached, as the file names them
 };
 
 /// Writes the model of a folder of floats (F32, F16, BF16, or E4M3 with its scales) as a GGUF file
