@@ -34,7 +34,7 @@ struct QuantizeArguments {
   std::string method = "rtn", calibration;
   int group_size = 32;
   int eval_tokens = 0;
-  double least_reached = 0;
+  double least_reached = 0, smoothing = 0;
   bool keep_head = false;
   bool lenient_weights = false;
   QuantizeGate gate;
@@ -210,7 +210,7 @@ std::string describe(const QuantizeArguments& arguments, const vitrine::Quantize
       format_bytes(report.source_bytes), format_bytes(report.result_bytes), report.quantized.size(),
       arguments.scheme, group_size == 0 ? "a scale a row" : fmt::format("groups of {}", group_size),
       report.unquantized.size());
-  if (arguments.method != "rtn") text += describe_calibration(report);
+  if (!arguments.calibration.empty()) text += describe_calibration(report);
   if (!worst_name.empty()) text += fmt::format("worst error {:.5f} in {}\n", worst, worst_name);
   for (const vitrine::UnquantizedTensorReport& tensor : report.unquantized) {
     if (tensor.reason.starts_with("the group")) {
@@ -258,6 +258,7 @@ int run_quantize(QuantizeArguments& arguments) {
   options.quantize_head = !arguments.keep_head;
   options.method = arguments.method;
   options.least_reached = arguments.least_reached;
+  options.smoothing = arguments.smoothing;
   options.lenient_weights = arguments.lenient_weights;
   if (!arguments.calibration.empty()) {
     options.calibration = read_calibration_texts(arguments.calibration, checkpoint);
@@ -310,8 +311,16 @@ void add_quantize(CLI::App& app, Command& command) {
       ->check(not_empty())
       ->required();
   quantize->add_option("--scheme", arguments->scheme,
-                       "of a folder: int8, int4, int3, fp8, or int8-, int4- or int3-asymmetric");
-  quantize->add_option("--method", arguments->method, "rtn, or gptq, which needs a calibration")
+                       "of a folder: int8, int4, int3, each also -asymmetric; fp8, mxfp4, nvfp4; with "
+                       "activations of 8 bits int8-w8a8, int8-w8a8-static, fp8-dynamic, fp8-static");
+  quantize
+      ->add_option("--method", arguments->method,
+                   "rtn; or, by a calibration, gptq, awq, or smoothquant (for 8-bit activations)")
+      ->capture_default_str();
+  quantize
+      ->add_option("--smoothing", arguments->smoothing,
+                   "exponent of smoothquant; 0: the best for each norm")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   quantize->add_option("--calibration", arguments->calibration,
                        "file of `vitrine calibrate`: what goes through the model while its layers "
@@ -323,7 +332,7 @@ void add_quantize(CLI::App& app, Command& command) {
       ->capture_default_str();
   quantize
       ->add_option("--group-size", arguments->group_size,
-                   "columns that share a scale: 32, 64 or 128 (not of fp8)")
+                   "columns that share a scale: 32, 64 or 128 (of integers)")
       ->capture_default_str();
   quantize->add_flag("--keep-head", arguments->keep_head, "leave the output head as it is");
   quantize->add_option(

@@ -27,23 +27,29 @@ struct QuantizeEvaluation {
 /// How a checkpoint is quantized.
 struct QuantizeOptions {
   std::string scheme = "int4";  ///< a name of the quant room's registry
-  int group_size = 32;          ///< 32, 64 or 128; of no effect on "fp8", a scale for each row
-  /// How numbers are chosen: "rtn", each the nearest to its weight; or "gptq" (Frantar et al.
-  /// 2022), which makes up for each weight's error in those behind it, by what `calibration`
-  /// multiplies them with. Matrices that it does not reach are rounded to the nearest, which the
-  /// report says.
+  int group_size = 32;  ///< 32, 64 or 128; of no effect where the scheme has its own
+  /// How numbers are chosen: "rtn", each the nearest to its weight; "gptq" (Frantar et al. 2022),
+  /// which makes up for each weight's error in those behind it, by what `calibration` multiplies
+  /// them with; "awq" (Lin et al. 2023), which makes channels with large inputs larger before they
+  /// are rounded; "smoothquant" (Xiao et al. 2022), which makes large inputs smaller for schemes
+  /// that round these, too. Matrices that the calibration does not reach are rounded to the
+  /// nearest, which the report says.
   std::string method = "rtn";
   /// Token ids of texts, each a context of its own. They go through the model layer by layer, on
   /// its fused kernels, behind the layers that are quantized already. Memory holds one layer's
   /// inputs: for each token four bytes times the widths of what its matrices read.
   std::vector<std::vector<int32_t>> calibration = {};
+  /// The exponent of "smoothquant", 0 to 1; 0: the best of 0.4 to 0.9, and norms stay where none
+  /// helps.
+  double smoothing = 0;
   int threads = 0;               ///< of a calibration; 0: all. The result hangs on it in no bit
   bool lenient_weights = false;  ///< EngineOptions::lenient_weights, of a calibration
   /// The share of the layers' quantized matrices that the calibration must reach; below it nothing
   /// is written.
   double least_reached = 0;
-  bool quantize_head = true;    ///< the output head in int8, same group size, with "fp8" in fp8;
-                                ///< false: left as is
+  bool quantize_head = true;  ///< the output head in int8, same group size, with "fp8" in fp8, and
+                              ///< as it is with 4-bit floats and schemes that round activations;
+                              ///< false: left as is
   std::string tool_version;     ///< recorded in the manifest
   std::string instruction_set;  ///< recorded in the manifest: what this machine ran
   std::string source_name;      ///< recorded in the manifest; empty: last part of the path

@@ -21,20 +21,26 @@ enum class NumberFormat : uint8_t {
   kInteger,  ///< a signed integer
   kE4M3,     ///< an 8-bit float's bits: sign, 4 of the exponent (bias 7), 3 of the mantissa; no
              ///< infinities, 448 the largest (OCP 8-bit Floating Point Specification 1.0)
+  kE2M1,     ///< a 4-bit float's bits in a byte: sign, 2 of the exponent (bias 1), 1 of the
+             ///< mantissa; 6 the largest (OCP Microscaling Formats 1.0)
 };
+
+/// A group size that says that all columns of a row share a scale.
+inline constexpr int kWholeRow = -1;
 
 /// How a weight matrix is quantized: one scale, and where asymmetric one zero point, per row and
 /// group of columns.
 struct QuantScheme {
-  int bits = 8;           ///< 4 (values -8..7) or 8 (values -128..127)
-  int group_size = 32;    ///< columns that share a scale: 32, 64 or 128
+  int bits = 8;           ///< 3 (values -4..3), 4 (values -8..7) or 8 (values -128..127)
+  int group_size = 32;    ///< columns that share a scale: 32, 64, 128, or kWholeRow
   bool symmetric = true;  ///< false: groups have zero points
   bool operator==(const QuantScheme&) const = default;
 };
 
 /// A quantized weight matrix, one scale per row and group of columns, the last group of a row may
 /// be shorter: weight[r][c] ~ (values[r][c] - zero_points[r][g]) * scales[r][g], g = c /
-/// group_size. With kE4M3 the values are the floats that their bits stand for, without zero points.
+/// group_size. With kE4M3 and kE2M1 the values are the floats that their bits stand for, without
+/// zero points, and where there is a divisor each scale is divided by it, rounded once.
 struct QuantizedMatrix {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a value
   int bits = 8;                                         ///< of a value
@@ -44,7 +50,9 @@ struct QuantizedMatrix {
   std::vector<int8_t> values;       ///< [rows, cols], row-major, one value a byte
   std::vector<float> scales;        ///< [rows, groups()], exact in `scale_dtype`
   std::vector<int8_t> zero_points;  ///< [rows, groups()], in the range of values; empty: all zero
-  DType scale_dtype = DType::kF32;  ///< the dtype of the scales on disk (F32, F16 or BF16)
+  DType scale_dtype = DType::kF32;  ///< the dtype of the scales on disk (F32, F16, BF16; of kE2M1
+                                    ///< F8_E4M3, or U8: powers of two)
+  float divisor = 1.0f;             ///< divides every scale; not 1 with kE2M1 alone (NVFP4)
 
   /// Groups of a row; group_size must be positive.
   int64_t groups() const { return cols / group_size + (cols % group_size != 0 ? 1 : 0); }
@@ -77,13 +85,20 @@ struct QuantError {
 VITRINE_API QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows,
                                             int64_t cols, DType dtype, const QuantScheme& scheme);
 
-/// (values - zero_points) * scales in float32, each product rounded once, [rows, cols] row-major.
+/// (values - zero_points) * (scales / divisor) in float32, each product rounded once, [rows, cols] row-major.
 /// Throws kInvalidArgument for sizes that disagree.
 VITRINE_API std::vector<float> dequantize_matrix(const QuantizedMatrix& matrix);
 
 /// Error of `matrix` against the weights that it was made from ([rows, cols]).
 VITRINE_API QuantError quantization_error(std::span<const float> weights,
                                           const QuantizedMatrix& matrix);
+
+/// What the writer of a folder asks of those who multiply with its matrices.
+enum class ActivationUse : uint8_t {
+  kFloat,    ///< nothing
+  kDynamic,  ///< 8 bits, in the number format of the weights, a scale for each token
+  kStatic,   ///< the same with one scale, which a calibration finds and the folder holds
+};
 
 /// One entry of the registry: a named way to quantize a matrix.
 struct QuantMethod {
@@ -92,10 +107,19 @@ struct QuantMethod {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored value
   int bits = 0;                                         ///< bits of a stored value
   bool symmetric = true;                                ///< false: groups have zero points
+  /// compressed-tensors' name of the layout in which a folder holds its matrices.
+  std::string_view layout = "pack-quantized";
+  /// Columns that share a scale, whatever a caller asks for; kWholeRow; 0: as the caller asks.
+  int fixed_group = 0;
+  ActivationUse activations = ActivationUse::kFloat;  ///< what the folder asks for
   /// Quantizes a matrix under the contract of quantize_matrix, with `group_size` in place of the
   /// scheme.
   QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
                               DType dtype, int group_size) = nullptr;
+  /// The same, in the number format of a matrix (or of several that share it) whose largest |weight|
+  /// is `largest`; null: no number hangs on others than its group's.
+  QuantizedMatrix (*quantize_part)(std::span<const float> weights, int64_t rows, int64_t cols,
+                                   DType dtype, float largest) = nullptr;
 };
 
 /// Returns the method of that name. Throws kInvalidArgument naming the ones there are.
@@ -135,6 +159,10 @@ VITRINE_API float f16_to_float(uint16_t bits);
 VITRINE_API float e4m3_to_float(uint8_t bits);
 /// float32 to E4M3 bits, nearest with ties to even; what is beyond 448 becomes 448, NaN stays NaN.
 VITRINE_API uint8_t float_to_e4m3(float value);
+/// E2M1 bits (the lowest four) to float32 (exact).
+VITRINE_API float e2m1_to_float(uint8_t bits);
+/// float32 to E2M1 bits, nearest with ties to even; what is beyond 6 becomes 6, NaN 0.
+VITRINE_API uint8_t float_to_e2m1(float value);
 /// Widens `count` elements of F32, F16 or BF16 (little-endian, no alignment needed) to float32.
 /// Throws kUnsupported for another dtype.
 VITRINE_API void widen_to_f32(const void* data, DType dtype, int64_t count, float* out);

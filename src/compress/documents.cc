@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "documents.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "stored_form.h"
 
@@ -11,20 +15,70 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json config_group(const std::string& target, const QuantMethod& method, int group_size) {
-  const bool is_float = method.number_format == NumberFormat::kE4M3;
-  const int columns = stored_group_size(method, group_size);
-  return {{"targets", {target}},
-          {"weights",
-           {{"num_bits", method.bits},
-            {"type", is_float ? "float" : "int"},
-            {"symmetric", method.symmetric},
-            {"group_size", columns == 0 ? Json(nullptr) : Json(columns)},
-            {"strategy", columns == 0 ? "channel" : "group"},
-            {"dynamic", false}}},
-          {"input_activations", nullptr},
+/// What the folder asks to be done with rows before they are multiplied.
+Json activation_terms(const QuantMethod& method, const StoredForm& form) {
+  if (method.activations == ActivationUse::kFloat) return nullptr;
+  const bool is_dynamic = method.activations == ActivationUse::kDynamic;
+  return {{"num_bits", 8},
+          {"type", form.type()},
+          {"symmetric", true},
+          {"group_size", nullptr},
+          {"strategy", is_dynamic ? "token" : "tensor"},
+          {"dynamic", is_dynamic}};
+}
+
+Json config_group(const std::vector<std::string>& targets, const PlannedTensor& planned) {
+  const QuantMethod& method = *planned.method;
+  const StoredForm& form = stored_form(method);
+  Json weights = {{"num_bits", method.bits},
+                  {"type", form.type()},
+                  {"symmetric", method.symmetric},
+                  {"group_size", planned.group_size == 0 ? Json(nullptr) : Json(planned.group_size)},
+                  {"strategy", form.strategy(planned)},
+                  {"dynamic", false}};
+  if (!form.scale_dtype().empty()) weights["scale_dtype"] = form.scale_dtype();
+  return {{"targets", targets},
+          {"weights", weights},
+          {"input_activations", activation_terms(method, form)},
           {"output_activations", nullptr},
-          {"format", stored_format(method)}};
+          {"format", method.layout}};
+}
+
+/// The groups of what modules are quantized alike, the largest as all linear ones. An exact name
+/// goes before the class, for compressed-tensors and vLLM alike.
+Json config_groups(const QuantizePlan& plan) {
+  struct Group {
+    const PlannedTensor* first = nullptr;
+    std::vector<std::string> modules;
+  };
+  std::map<std::pair<std::string, int>, Group> by_kind;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr) continue;
+    Group& group = by_kind[{planned.method->name, planned.group_size}];
+    if (group.first == nullptr) group.first = &planned;
+    group.modules.push_back(planned.module);
+  }
+  std::vector<Group*> groups;
+  for (auto& [kind, group] : by_kind) groups.push_back(&group);
+  std::ranges::stable_sort(groups, std::greater<>(),
+                           [](const Group* group) { return group->modules.size(); });
+  Json json = Json::object();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    json["group_" + std::to_string(i)] = config_group(
+        i == 0 ? std::vector<std::string>{"Linear"} : groups[i]->modules, *groups[i]->first);
+  }
+  return json;
+}
+
+/// compressed-tensors' name of the folder's layout.
+std::string_view folder_format(const QuantizePlan& plan) {
+  std::string_view format;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr) continue;
+    if (!format.empty() && format != planned.method->layout) return "mixed-precision";
+    format = planned.method->layout;
+  }
+  return format;
 }
 
 Json file_records(const std::vector<FileRecord>& files) {
@@ -54,19 +108,11 @@ std::string dump(const Json& json) {
 
 }  // namespace
 
-std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan,
-                                  const QuantizeOptions& options) {
+std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan) {
   Json config = Json::parse(checkpoint.config_json());
-  const QuantMethod& method = find_quant_method(options.scheme);
-  Json groups = Json::object();
-  groups["group_0"] = config_group("Linear", method, options.group_size);
-  // An exact name goes before the class, for compressed-tensors and vLLM alike.
-  if (plan.head_method != nullptr && plan.head_method->name != method.name) {
-    groups["group_1"] = config_group("lm_head", *plan.head_method, options.group_size);
-  }
   config["quantization_config"] = {
-      {"quant_method", "compressed-tensors"}, {"format", stored_format(method)},
-      {"quantization_status", "compressed"},  {"config_groups", groups},
+      {"quant_method", "compressed-tensors"}, {"format", folder_format(plan)},
+      {"quantization_status", "compressed"},  {"config_groups", config_groups(plan)},
       {"ignore", plan.ignored_modules},       {"kv_cache_scheme", nullptr},
       {"global_compression_ratio", nullptr},  {"sparsity_config", Json::object()},
       {"transform_config", Json::object()}};
@@ -103,7 +149,8 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   manifest["scheme"] = {
       {"name", options.scheme},
       {"bits", method.bits},
-      {"group_size", stored_group_size(method, options.group_size)},
+      {"group_size", method.fixed_group == 0 ? options.group_size
+                                             : std::max(0, method.fixed_group)},
       {"symmetric", method.symmetric},
       {"rounding", options.method == "rtn" ? "nearest" : options.method},
       {"head_bits", plan.head_method != nullptr ? Json(plan.head_method->bits) : Json(nullptr)}};

@@ -10,8 +10,7 @@
 namespace vitrine::compress {
 
 /// The source's config.json with `quantization_config` as compressed-tensors writes it.
-std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan,
-                                  const QuantizeOptions& options);
+std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan);
 
 /// Returns the last part of a path, of "a/b/" too "b".
 std::string last_part(const std::string& path);

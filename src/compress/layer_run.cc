@@ -64,10 +64,11 @@ LayerRun::LayerRun(const std::string& model, std::span<const std::vector<int32_t
                    bool is_lenient)
     : runs_whole_(keeps_state) {
   EngineOptions options = text_options(texts, threads, is_lenient);
-  if (!runs_whole_) options.max_sequences = static_cast<int>(2 * texts.size());
+  if (!runs_whole_) options.max_sequences = static_cast<int>(texts.size() + 1);
   for (const LayerSites& layer : layers) {
     first_tap_.push_back(options.taps.size());
     options.taps.insert(options.taps.end(), layer.sites.begin(), layer.sites.end());
+    options.taps.push_back(layer.result);
   }
   first_tap_.push_back(options.taps.size());
   engine_ = Engine::load(model, options);
@@ -75,7 +76,6 @@ LayerRun::LayerRun(const std::string& model, std::span<const std::vector<int32_t
     texts_.emplace_back();
     texts_.back().ids = text;
     if (runs_whole_) continue;
-    texts_.back().looking = engine_->create_sequence();
     texts_.back().passing = engine_->create_sequence();
   }
 }
@@ -90,17 +90,33 @@ std::vector<float> LayerRun::step(const Text& text, SequenceId sequence) {
   return {rows.begin(), rows.end()};
 }
 
-std::vector<SiteRows> LayerRun::look() {
-  const size_t first = first_tap_[static_cast<size_t>(layer_)];
-  Reader reader(*engine_, first, first_tap_[static_cast<size_t>(layer_) + 1] - first);
-  for (const Text& text : texts_) {
+std::vector<SiteRows> LayerRun::read_texts(size_t first_tap, size_t count,
+                                           std::span<const Text> texts) {
+  Reader reader(*engine_, first_tap, count);
+  for (const Text& text : texts) {
     if (runs_whole_) {
       run_text(*engine_, text.ids);
-    } else {
-      step(text, text.looking);
+      continue;
     }
+    const SequenceId looking = engine_->fork(text.passing);
+    step(text, looking);
+    engine_->release(looking);
   }
   return reader.take();
+}
+
+std::vector<SiteRows> LayerRun::look() {
+  const size_t first = first_tap_[static_cast<size_t>(layer_)];
+  return read_texts(first, first_tap_[static_cast<size_t>(layer_) + 1] - first, texts_);
+}
+
+std::vector<float> LayerRun::probe(int64_t tokens) {
+  size_t count = 0;
+  for (int64_t seen = 0; count < texts_.size() && seen < tokens; ++count) {
+    seen += std::ssize(texts_[count].ids);
+  }
+  const size_t result = first_tap_[static_cast<size_t>(layer_) + 1] - 1;
+  return read_texts(result, 1, std::span(texts_).first(count)).front().rows.values;
 }
 
 void LayerRun::pass() {

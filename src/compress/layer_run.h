@@ -38,22 +38,27 @@ class LayerRun {
            std::span<const LayerSites> layers, bool keeps_state, int threads, bool is_lenient);
 
   Engine& engine() { return *engine_; }
-  /// Returns what the places of the next layer show, in their order.
+  /// Returns what the places of the next layer show, in their order, and behind them what leaves
+  /// the layer.
   std::vector<SiteRows> look();
+  /// Returns what leaves the next layer as it is now, of the first texts that have `tokens` tokens
+  /// together (all where they have fewer): the first of the rows that look() has last.
+  std::vector<float> probe(int64_t tokens);
   /// Takes the texts through that layer, as it is now.
   void pass();
 
  private:
-  /// Where a text stands. Two sequences of it are one behind the other: what looks at a layer
-  /// leaves its own keys and values there, which the next layers never see.
+  /// Where a text stands. What looks at a layer is a fork of it: its keys and values are written
+  /// again when the layer is passed.
   struct Text {
     std::span<const int32_t> ids;
-    SequenceId looking = 0, passing = 0;
+    SequenceId passing = 0;
     std::vector<float> residual;  // [ids, hidden] what left the layers that were passed
   };
   std::vector<float> step(const Text& text, SequenceId sequence);
 
   class Reader;
+  std::vector<SiteRows> read_texts(size_t first_tap, size_t count, std::span<const Text> texts);
 
   std::unique_ptr<Engine> engine_;
   std::vector<size_t> first_tap_;  // by layer

@@ -2,12 +2,16 @@
 #include "layer_sites.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "ops/decoder_ops.h"
 
 namespace vitrine::compress {
 namespace {
+
+constexpr std::string_view kStream = "residual";
 
 /// Returns the number of a place, which is added where it is new.
 size_t site_of(LayerSites& layer, const ops::OpNode& node, const std::string& value,
@@ -54,9 +58,83 @@ void add_node(LayerSites& layer, const ops::Graph& graph, const ops::OpNode& nod
   } else if (const auto* dense = node.find<ops::DenseParameters>()) {
     layer.matrices.push_back({dense->gate, outer()});
     layer.matrices.push_back({dense->up, outer()});
-    layer.matrices.push_back({dense->down, inner("dense_hidden")});
+    SiteMatrix down{dense->down, inner("dense_hidden")};
+    if (dense->gating.kind == kernels::Gating::Kind::kSilu) {
+      down.gate = dense->gate;
+      down.up = dense->up;
+      down.outer = outer();
+    }
+    layer.matrices.push_back(std::move(down));
+  } else if (const auto* qkv = node.find<ops::QkvParameters>()) {
+    for (const std::string& module : qkv->matrices) {
+      if (module.empty()) continue;
+      SiteMatrix matrix{module, outer()};
+      matrix.makes_scores = module != qkv->matrices.back();
+      layer.matrices.push_back(std::move(matrix));
+    }
   } else {
     for (const std::string& module : names.products) layer.matrices.push_back({module, outer()});
+  }
+}
+
+/// Adds the matrices with which a node multiplies a value; returns false for a node of which that is
+/// not known.
+bool add_readers(const ops::OpNode& node, ops::ValueId value, NormPlace& place) {
+  const auto add = [&](const std::string& module, std::vector<std::string>& to) {
+    if (!module.empty() && std::ranges::find(to, module) == to.end()) to.push_back(module);
+  };
+  const bool is_first = node.inputs[0] == value;
+  if (const auto* qkv = node.find<ops::QkvParameters>(); qkv != nullptr && is_first) {
+    for (const std::string& module : qkv->matrices) add(module, place.readers);
+    return true;
+  }
+  if (const auto* project = node.find<ops::ProjectParameters>(); project != nullptr && is_first) {
+    add(project->matrix, project->steers_state ? place.float_readers : place.readers);
+    return true;
+  }
+  if (const auto* router = node.find<ops::RouterParameters>(); router != nullptr && is_first) {
+    add(router->matrix, place.float_readers);
+    return true;
+  }
+  if (const auto* dense = node.find<ops::DenseParameters>(); dense != nullptr && is_first) {
+    add(dense->gate, place.readers);
+    add(dense->up, place.readers);
+    return true;
+  }
+  if (const auto* experts = node.find<ops::ExpertsParameters>(); experts != nullptr && is_first) {
+    for (int64_t e = 0; e < experts->experts; ++e) {
+      add(experts->module(e, experts->gate), place.readers);
+      add(experts->module(e, experts->up), place.readers);
+    }
+    return true;
+  }
+  if (const auto* combine = node.find<ops::CombineParameters>(); combine != nullptr && !is_first) {
+    add(combine->shared_gate, place.float_readers);
+    return true;
+  }
+  return false;
+}
+
+/// Adds the norm of a node, where all that reads it is known.
+void add_norm(LayerSites& layer, const ops::Graph& graph, const ops::OpNode& node) {
+  const std::optional<ops::NormWeight> norm = node.parameters->norm_weight();
+  if (!norm || norm->weight.empty() || node.outputs.empty()) return;
+  NormPlace place;
+  place.norm = norm->weight;
+  const ops::ValueId value = node.outputs[0];
+  for (const ops::OpNode& other : graph.nodes) {
+    if (other.layer != node.layer || &other <= &node) continue;
+    if (std::ranges::find(other.inputs, value) != other.inputs.end() &&
+        !add_readers(other, value, place)) {
+      return;
+    }
+    if (std::ranges::find(other.outputs, value) != other.outputs.end()) break;
+  }
+  for (const SiteMatrix& matrix : layer.matrices) {
+    if (std::ranges::find(place.readers, matrix.module) == place.readers.end()) continue;
+    place.site = matrix.site;
+    layer.norms.push_back(std::move(place));
+    return;
   }
 }
 
@@ -76,6 +154,18 @@ std::vector<LayerSites> find_layer_sites(const ops::Graph& graph) {
     add_node(layers[static_cast<size_t>(node.layer)], graph, node);
   }
   for (LayerSites& layer : layers) remove_repeated(layer.matrices);
+  for (const ops::OpNode& node : graph.nodes) {
+    if (node.layer < 0) continue;
+    LayerSites& layer = layers[static_cast<size_t>(node.layer)];
+    add_norm(layer, graph, node);
+    if (node.outputs.empty()) continue;
+    const std::string& made = graph.values[static_cast<size_t>(node.outputs[0])].name;
+    if (made != kStream) continue;
+    layer.result.layer = node.layer;
+    layer.result.op = node.type;
+    layer.result.value = made;
+    layer.result.side = Tap::Side::kOutput;
+  }
   return layers;
 }
 

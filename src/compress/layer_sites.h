@@ -20,12 +20,24 @@ struct SiteMatrix {
   /// an expert's down. Empty: they are made otherwise.
   std::string gate = {}, up = {};
   size_t outer = 0;
+  bool makes_scores = false;  ///< it makes queries or keys
+};
+
+/// A norm, and all that reads what it makes: its channels may be divided where these readers'
+/// columns are multiplied.
+struct NormPlace {
+  std::string norm;                        ///< the vector's name in the graph
+  size_t site = 0;                         ///< where its readers' inputs are seen
+  std::vector<std::string> readers;        ///< modules that may be quantized
+  std::vector<std::string> float_readers;  ///< modules that stay: routers, a shared expert's gate
 };
 
 /// The places of one layer at which rows are read, in the order of its ops.
 struct LayerSites {
   std::vector<Tap> sites;
   std::vector<SiteMatrix> matrices;
+  std::vector<NormPlace> norms;  ///< of those whose readers are all known
+  Tap result;                    ///< what leaves the layer
 };
 
 /// Finds those of each layer. Matrices that an op multiplies as floats are among them, those

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 
+#include "layer_sites.h"
+#include "model/architecture.h"
 #include "model/tensor_use.h"
 #include "model/weight_use.h"
-#include "stored_form.h"
 
 namespace vitrine::compress {
 namespace {
@@ -40,12 +44,12 @@ bool is_float_type(DType dtype) {
 bool is_divided(const TensorInfo& info, int group_size) { return info.shape[1] % group_size == 0; }
 
 /// Why a matrix can't be quantized; empty where it can.
-std::string obstacle(const TensorInfo& info, const QuantMethod& method, int group_size) {
+std::string obstacle(const TensorInfo& info, int group_size) {
   if (info.shape.size() != 2) return "not a matrix";
   if (!is_float_type(info.dtype) && info.dtype != DType::kF8E4M3) {
     return "dtype " + std::string(dtype_name(info.dtype));
   }
-  if (stored_group_size(method, group_size) != 0 && !is_divided(info, group_size)) {
+  if (group_size != 0 && !is_divided(info, group_size)) {
     return std::string(kUndivided) + std::to_string(group_size) + " does not divide its " +
            std::to_string(info.shape[1]) + " columns";
   }
@@ -85,6 +89,40 @@ void require_best_group(const Checkpoint& checkpoint, const QuantizePlan& plan, 
                   std::to_string(left.size() + quantized) + " matrices; expected a group size of " +
                   std::to_string(best_size) + ", which divides those of " +
                   (most == left.size() ? "all" : std::to_string(most) + " of these"));
+}
+
+/// Columns that share a scale in the result; 0: all of a row.
+int group_size_of(const QuantMethod& method, int asked) {
+  if (method.fixed_group == kWholeRow) return 0;
+  return method.fixed_group == 0 ? asked : method.fixed_group;
+}
+
+/// Returns what the head becomes; null: it stays. Not all engines read two layouts in one folder, so
+/// the head's is the others', in eight bits and without demands on what comes to it.
+const QuantMethod* head_method_of(const QuantMethod& method) {
+  const QuantMethod& int8 = find_quant_method("int8");
+  if (method.layout == int8.layout) return &int8;
+  const bool fits = method.bits == int8.bits && method.activations == ActivationUse::kFloat;
+  return fits ? &method : nullptr;
+}
+
+/// Numbers the matrices that are multiplied with the same rows alike, and others by themselves.
+void number_families(const Checkpoint& checkpoint, const ModelConfig& config, QuantizePlan& plan) {
+  std::unordered_map<std::string, int> family_of;
+  int families = 0;
+  for (const LayerSites& layer : find_layer_sites(model::build_graph(checkpoint, config))) {
+    std::map<std::pair<size_t, int64_t>, int> numbers;
+    for (const SiteMatrix& matrix : layer.matrices) {
+      const auto [found, is_new] = numbers.try_emplace({matrix.site, matrix.expert}, families);
+      families += is_new ? 1 : 0;
+      family_of[matrix.module] = found->second;
+    }
+  }
+  for (PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr) continue;
+    const auto found = family_of.find(planned.module);
+    planned.family = found == family_of.end() ? families++ : found->second;
+  }
 }
 
 std::string module_of(std::string_view tensor) {
@@ -132,9 +170,7 @@ int thread_count(int asked) {
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   refuse_integers(checkpoint);
   const QuantMethod& method = find_quant_method(options.scheme);
-  // Not all engines read two layouts in one folder, so the head's is the others'.
-  const bool is_float = method.number_format != NumberFormat::kInteger;
-  const QuantMethod& head_method = is_float ? method : find_quant_method("int8");
+  const QuantMethod* head_method = head_method_of(method);
   const std::array kGroupSizes = {32, 64, 128};
   if (std::ranges::find(kGroupSizes, options.group_size) == kGroupSizes.end()) {
     throw Error(ErrorKind::kInvalidArgument, "group size " + std::to_string(options.group_size) +
@@ -157,14 +193,15 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     const model::WeightUse* use = uses.find(info.name);
     if (is_head || (use != nullptr && use->kind == model::WeightUse::Kind::kProduct)) {
       planned.module = module_of(info.name);
-      planned.reason = is_head && !options.quantize_head
-                           ? "output head kept on request"
-                           : obstacle(info, method, options.group_size);
+      planned.reason = obstacle(info, group_size_of(method, options.group_size));
+      if (is_head && head_method == nullptr) planned.reason = "output head: the scheme has none";
+      if (is_head && !options.quantize_head) planned.reason = "output head kept on request";
     } else {
       planned.reason = reason_to_copy(info, use, config);
     }
     if (planned.reason.empty()) {
-      planned.method = is_head ? &head_method : &method;
+      planned.method = is_head ? head_method : &method;
+      planned.group_size = group_size_of(*planned.method, options.group_size);
       if (is_head) plan.head_method = planned.method;
       has_projection |= !is_head;
     } else if (looks_linear(info, use)) {
@@ -174,17 +211,22 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
   }
   if (is_tied) {
     const TensorInfo& embedding = checkpoint.require(kEmbeddingTensor);
+    const int head_group =
+        head_method == nullptr ? 0 : group_size_of(*head_method, options.group_size);
     const bool can_quantize =
-        options.quantize_head && obstacle(embedding, head_method, options.group_size).empty();
+        options.quantize_head && head_method != nullptr &&
+        obstacle(embedding, head_group).empty();
     if (can_quantize) {
-      plan.head_method = &head_method;
+      plan.head_method = head_method;
       plan.unties_head = true;
-      plan.tensors.push_back({&embedding, module_of(kHeadTensor), &head_method, "", wide});
+      plan.tensors.push_back(
+          {&embedding, module_of(kHeadTensor), head_method, "", wide, head_group});
     } else {
       plan.ignored_modules.push_back(module_of(kHeadTensor));
     }
   }
   require_best_group(checkpoint, plan, options.group_size);
+  number_families(checkpoint, config, plan);
   if (!has_projection) {
     throw Error(
         ErrorKind::kInvalidArgument,

@@ -23,6 +23,11 @@ struct PlannedTensor {
   /// The dtype of the result's floats, a matrix's or its scales: the source's own, and where that
   /// is an 8-bit float, which is read with its scales, the embedding's.
   DType dtype = DType::kF32;
+  /// Quantized: columns that share a scale; 0: all of a row.
+  int group_size = 0;
+  /// Quantized: the number of those matrices that share what stands once for a matrix, since some
+  /// engine keeps them as one (queries, keys and values; a gate and its up).
+  int family = -1;
   bool is_widened() const { return source->dtype == DType::kF8E4M3; }
 };
 

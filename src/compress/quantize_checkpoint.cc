@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <random>
 #include <unordered_map>
@@ -76,67 +77,107 @@ int64_t rows_of_block(int64_t cols) {
       8, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols) / 8 * 8);
 }
 
+using compress::Folds;
+using compress::PlannedTensor;
 using BeforeBlock = std::function<void()>;
 
-/// Quantizes one matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
-QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsWriter& writer,
-                                      const compress::PlannedTensor& planned, int group_size,
-                                      const BeforeBlock& before_block) {
-  const TensorInfo& source = *planned.source;
-  const int64_t rows = source.shape[0];
-  const int64_t cols = source.shape[1];
-  const int64_t block_rows = rows_of_block(cols);
-  QuantizedTensorReport report{planned.module, planned.method->bits,
-                               compress::stored_group_size(*planned.method, group_size), 0.0, 0.0};
-  double error_sum = 0.0;
-  compress::SourceRows source_rows(checkpoint, planned);
-  std::vector<float> weights;
-  for (int64_t row = 0; row < rows; row += block_rows) {
-    before_block();
-    const int64_t count = std::min(block_rows, rows - row);
-    weights.resize(static_cast<size_t>(count * cols));
-    widen_to_f32(source_rows.read(row, count).data(), planned.dtype, count * cols, weights.data());
-    QuantizedMatrix matrix;
+/// Writes a folder's weights as they are read, block by block.
+class WeightWriter {
+ public:
+  WeightWriter(const Checkpoint& checkpoint, SafetensorsWriter& writer, const Folds& folds,
+               const BeforeBlock& before_block)
+      : checkpoint_(checkpoint), writer_(writer), folds_(folds), before_block_(before_block) {}
+
+  /// Quantizes a matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
+  /// `largest` is what QuantMethod::quantize_part is given.
+  QuantizedTensorReport quantize(const PlannedTensor& planned, float largest) {
+    const TensorInfo& source = *planned.source;
+    const int64_t rows = source.shape[0], cols = source.shape[1];
+    QuantizedTensorReport report{planned.module, planned.method->bits, planned.group_size, 0.0, 0.0};
+    double error_sum = 0.0;
+    float divisor = 1.0f;
+    for_each_block(planned, [&](int64_t row, int64_t count, std::span<const float> weights) {
+      const QuantizedMatrix matrix = quantize_rows(planned, row, count, weights, largest);
+      divisor = matrix.divisor;
+      const QuantError error = quantization_error(weights, matrix);
+      error_sum += error.mean_absolute * static_cast<double>(weights.size());
+      report.worst_absolute_error = std::max(report.worst_absolute_error, error.worst_absolute);
+      compress::write_rows(writer_, planned, matrix);
+    });
+    compress::write_rest(writer_, planned, {.divisor = divisor});
+    if (rows > 0 && cols > 0) {
+      report.mean_absolute_error =
+          error_sum / (static_cast<double>(rows) * static_cast<double>(cols));
+    }
+    return report;
+  }
+
+  /// Returns the largest |weight| of a matrix.
+  float largest(const PlannedTensor& planned) {
+    float largest = 0.0f;
+    for_each_block(planned, [&](int64_t, int64_t, std::span<const float> weights) {
+      for (const float weight : weights) largest = std::max(largest, std::fabs(weight));
+    });
+    return largest;
+  }
+
+  void copy(const PlannedTensor& planned) {
+    const TensorInfo& info = *planned.source;
+    const compress::Fold* fold = folds_.find(info.name);
+    if (planned.is_widened() || fold != nullptr) {
+      compress::SourceRows source_rows(checkpoint_, planned, fold);
+      const int64_t block_rows = rows_of_block(source_rows.columns());
+      for (int64_t row = 0; row < info.shape[0]; row += block_rows) {
+        before_block_();
+        writer_.write(info.name, source_rows.read(row, std::min(block_rows, info.shape[0] - row)));
+      }
+      return;
+    }
+    std::vector<std::byte> block;
+    for (uint64_t done = 0; done < info.num_bytes; done += block.size()) {
+      before_block_();
+      block.resize(std::min(kBlockBytes, info.num_bytes - done));
+      checkpoint_.read(info, done, block);
+      writer_.write(info.name, block);
+    }
+  }
+
+ private:
+  template <typename Visit>
+  void for_each_block(const PlannedTensor& planned, Visit visit) {
+    const int64_t rows = planned.source->shape[0];
+    compress::SourceRows source_rows(checkpoint_, planned, folds_.find(planned.source->name));
+    const int64_t block_rows = rows_of_block(source_rows.columns());
+    for (int64_t row = 0; row < rows; row += block_rows) {
+      before_block_();
+      const int64_t count = std::min(block_rows, rows - row);
+      const std::vector<float> weights = source_rows.read_floats(row, count);
+      visit(row, count, std::span<const float>(weights));
+    }
+  }
+
+  QuantizedMatrix quantize_rows(const PlannedTensor& planned, int64_t row, int64_t count,
+                                std::span<const float> weights, float largest) const {
+    const TensorInfo& source = *planned.source;
+    const QuantMethod& method = *planned.method;
     try {
-      matrix = planned.method->quantize(weights, count, cols, planned.dtype, group_size);
+      if (method.quantize_part != nullptr) {
+        return method.quantize_part(weights, count, source.shape[1], planned.dtype, largest);
+      }
+      return method.quantize(weights, count, source.shape[1], planned.dtype, planned.group_size);
     } catch (const Error& error) {  // sizes fit by the plan: what is left is the file's content
       throw Error(ErrorKind::kBadFile,
-                  checkpoint.weight_files()[static_cast<size_t>(source.file_index)] + ": tensor '" +
-                      source.name + "' from row " + std::to_string(row) + ": " + error.what());
+                  checkpoint_.weight_files()[static_cast<size_t>(source.file_index)] +
+                      ": tensor '" + source.name + "' from row " + std::to_string(row) + ": " +
+                      error.what());
     }
-    const QuantError error = quantization_error(weights, matrix);
-    error_sum += error.mean_absolute * static_cast<double>(weights.size());
-    report.worst_absolute_error = std::max(report.worst_absolute_error, error.worst_absolute);
-    compress::write_rows(writer, planned, matrix);
   }
-  compress::write_shape(writer, planned);
-  if (rows > 0 && cols > 0) {
-    report.mean_absolute_error =
-        error_sum / (static_cast<double>(rows) * static_cast<double>(cols));
-  }
-  return report;
-}
 
-void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer,
-                 const compress::PlannedTensor& planned, const BeforeBlock& before_block) {
-  const TensorInfo& info = *planned.source;
-  if (planned.is_widened()) {
-    compress::SourceRows source_rows(checkpoint, planned);
-    const int64_t block_rows = rows_of_block(info.shape[1]);
-    for (int64_t row = 0; row < info.shape[0]; row += block_rows) {
-      before_block();
-      writer.write(info.name, source_rows.read(row, std::min(block_rows, info.shape[0] - row)));
-    }
-    return;
-  }
-  std::vector<std::byte> block;
-  for (uint64_t done = 0; done < info.num_bytes; done += block.size()) {
-    before_block();
-    block.resize(std::min(kBlockBytes, info.num_bytes - done));
-    checkpoint.read(info, done, block);
-    writer.write(info.name, block);
-  }
-}
+  const Checkpoint& checkpoint_;
+  SafetensorsWriter& writer_;
+  const Folds& folds_;
+  const BeforeBlock& before_block_;
+};
 
 using Reports = std::unordered_map<const compress::PlannedTensor*, QuantizedTensorReport>;
 
@@ -162,64 +203,89 @@ void require_reached(const compress::QuantizePlan& plan, const Reports& reports,
 
 /// Writes the matrices that the calibration reaches.
 Reports write_calibrated(const Checkpoint& checkpoint, SafetensorsWriter& writer,
-                         const compress::QuantizePlan& plan, const QuantizeOptions& options) {
+                         const compress::QuantizePlan& plan, const QuantizeOptions& options,
+                         Folds& folds) {
   Reports reports;
   const auto total = static_cast<int64_t>(plan.tensors.size());
-  compress::quantize_by_layers(checkpoint, plan, options, [&](const auto& calibrated) {
-    const compress::PlannedTensor& planned = *calibrated.planned;
+  compress::quantize_by_layers(checkpoint, plan, options, folds, [&](const auto& calibrated) {
+    const PlannedTensor& planned = *calibrated.planned;
     if (options.progress) options.progress(std::ssize(reports), total, planned.source->name);
     compress::write_rows(writer, planned, calibrated.matrix);
-    compress::write_shape(writer, planned);
+    compress::write_rest(writer, planned, {.divisor = calibrated.matrix.divisor,
+                                           .largest_input = calibrated.facts.largest_input});
     const QuantError error = quantization_error(calibrated.weights, calibrated.matrix);
     reports[&planned] = {.name = planned.module,
                          .bits = planned.method->bits,
-                         .group_size = options.group_size,
+                         .group_size = planned.group_size,
                          .mean_absolute_error = error.mean_absolute,
                          .worst_absolute_error = error.worst_absolute,
-                         .calibration_rows = calibrated.rows_seen,
-                         .shrinkage = calibrated.shrinkage,
-                         .damping = calibrated.damping,
-                         .loss = calibrated.loss};
+                         .calibration_rows = calibrated.facts.rows_seen,
+                         .shrinkage = calibrated.facts.shrinkage,
+                         .damping = calibrated.facts.damping,
+                         .loss = calibrated.facts.loss};
   });
   require_reached(plan, reports, options.least_reached);
   return reports;
+}
+
+/// The largest |weight| of the matrices that share what stands once for a matrix, by family.
+std::unordered_map<int, float> find_largest(WeightWriter& weights,
+                                            const compress::QuantizePlan& plan) {
+  std::unordered_map<int, float> largest;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr || planned.method->quantize_part == nullptr) continue;
+    float& of_family = largest[planned.family];
+    of_family = std::max(of_family, weights.largest(planned));
+  }
+  return largest;
 }
 
 QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,
                              const QuantizeOptions& options, const std::string& path) {
   SafetensorsWriter writer(path);
   QuantizeReport report;
-  for (const compress::PlannedTensor& planned : plan.tensors) {
+  const auto declare = [&](const std::string& name, DType dtype,
+                           const std::vector<int64_t>& shape) {
+    writer.declare(name, dtype, shape);
+    uint64_t bytes = dtype_size(dtype);
+    for (const int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
+    report.result_bytes += bytes;
+  };
+  for (const PlannedTensor& planned : plan.tensors) {
     if (planned.method != nullptr) {
-      compress::declare_matrix(writer, planned, options.group_size);
-      report.result_bytes += compress::matrix_bytes(planned, options.group_size);
+      compress::declare_matrix(declare, planned);
     } else {
-      writer.declare(planned.source->name, planned.dtype, planned.source->shape);
-      report.result_bytes +=
-          planned.source->num_bytes * (planned.is_widened() ? dtype_size(planned.dtype) : 1);
+      declare(planned.source->name, planned.dtype, planned.source->shape);
     }
   }
   for (const TensorInfo& info : checkpoint.tensors()) report.source_bytes += info.stored_bytes;
   writer.begin({{"format", "pt"}});
+  Folds folds;
   Reports calibrated;
-  if (!options.calibration.empty())
-    calibrated = write_calibrated(checkpoint, writer, plan, options);
+  if (!options.calibration.empty()) {
+    calibrated = write_calibrated(checkpoint, writer, plan, options, folds);
+  }
   const auto total = static_cast<int64_t>(plan.tensors.size());
-  for (int64_t done = 0; done < total; ++done) {
-    const compress::PlannedTensor& planned = plan.tensors[static_cast<size_t>(done)];
+  int64_t done = 0;
+  const BeforeBlock before_block = [&] {
+    const auto at = static_cast<size_t>(std::min(done, total - 1));
+    if (options.progress) options.progress(done, total, plan.tensors[at].source->name);
+  };
+  WeightWriter weights(checkpoint, writer, folds, before_block);
+  const std::unordered_map<int, float> largest = find_largest(weights, plan);
+  for (; done < total; ++done) {
+    const PlannedTensor& planned = plan.tensors[static_cast<size_t>(done)];
     if (const auto found = calibrated.find(&planned); found != calibrated.end()) {
       report.quantized.push_back(found->second);
       continue;
     }
-    const auto before_block = [&] {
-      if (options.progress) options.progress(done, total, planned.source->name);
-    };
     before_block();
     if (planned.method != nullptr) {
+      const auto found = largest.find(planned.family);
       report.quantized.push_back(
-          write_quantized(checkpoint, writer, planned, options.group_size, before_block));
+          weights.quantize(planned, found == largest.end() ? 0.0f : found->second));
     } else {
-      copy_tensor(checkpoint, writer, planned, before_block);
+      weights.copy(planned);
       report.unquantized.push_back({planned.source->name, planned.reason});
     }
   }
@@ -231,16 +297,24 @@ void check_method(const QuantizeOptions& options) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorKind::kInvalidArgument, what);
   };
-  if (options.method != "rtn" && options.method != "gptq") {
-    refuse("method '" + options.method + "' is unknown; expected rtn or gptq");
+  const QuantMethod& scheme = find_quant_method(options.scheme);
+  const compress::LayerMethod& method = compress::find_layer_method(options.method);
+  const std::string_view obstacle = method.obstacle(scheme);
+  if (!obstacle.empty()) {
+    refuse("method " + options.method + " makes no " + options.scheme + "; expected " +
+           std::string(obstacle));
   }
-  if (options.method == "rtn" && !options.calibration.empty()) {
-    refuse("method rtn takes no calibration; expected none, or gptq");
+  const bool needs_texts = method.needs_texts(scheme);
+  if (!needs_texts && !options.calibration.empty()) {
+    refuse("method " + options.method + " takes no calibration for " + options.scheme +
+           "; expected none, or gptq");
   }
-  if (options.method == "rtn") return;
-  if (options.calibration.empty()) refuse("method gptq needs a calibration; expected texts");
-  if (find_quant_method(options.scheme).number_format != NumberFormat::kInteger) {
-    refuse("method gptq makes integers and no " + options.scheme + "; expected int8, int4 or int3");
+  if (needs_texts && options.calibration.empty()) {
+    refuse("method " + options.method + " needs a calibration for " + options.scheme +
+           "; expected texts");
+  }
+  if (!(options.smoothing >= 0 && options.smoothing <= 1)) {
+    refuse("smoothing is " + std::to_string(options.smoothing) + "; expected 0 to 1");
   }
   for (const std::vector<int32_t>& text : options.calibration) {
     if (text.empty()) refuse("a text of the calibration has no tokens; expected some");
@@ -259,7 +333,7 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
   QuantizeReport report =
       write_weights(checkpoint, plan, options, folder.path() + "/model.safetensors");
   write_file_atomically(folder.path() + "/config.json",
-                        compress::quantized_config_json(checkpoint, plan, options));
+                        compress::quantized_config_json(checkpoint, plan));
   std::vector<std::string> result_names = {"config.json", "model.safetensors"};
   std::vector<compress::FileRecord> source_files;
   const auto add_text = [&](const std::string& name, const std::string& text) {

@@ -5,20 +5,32 @@
 
 namespace vitrine::compress {
 
-SourceRows::SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned)
-    : checkpoint_(checkpoint), planned_(planned) {
+SourceRows::SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned,
+                       const Fold* fold)
+    : checkpoint_(checkpoint), planned_(planned), fold_(fold) {
   if (!planned.is_widened()) return;
   const std::string_view name = planned.source->name;
   floats8_ = checkpoint.read_quantized(name.substr(0, name.size() - kWeight.size()));
 }
 
+int64_t SourceRows::columns() const {
+  const std::vector<int64_t>& shape = planned_.source->shape;
+  return shape.size() == 2 ? shape[1] : 1;
+}
+
+std::vector<float> SourceRows::read_floats(int64_t row, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count * columns()));
+  widen_to_f32(read(row, count).data(), planned_.dtype, std::ssize(values), values.data());
+  return values;
+}
+
 std::span<const std::byte> SourceRows::read(int64_t row, int64_t count) {
-  const int64_t cols = planned_.source->shape[1];
+  const int64_t cols = columns();
   if (!floats8_) {
     const auto row_bytes = static_cast<uint64_t>(cols) * dtype_size(planned_.dtype);
     rows_.resize(static_cast<size_t>(count) * row_bytes);
     checkpoint_.read(*planned_.source, static_cast<uint64_t>(row) * row_bytes, rows_);
-    return rows_;
+    return fold_rows(row, count);
   }
   const int64_t groups = floats8_->groups();
   const auto part = [row, count](const auto& of, int64_t width) {
@@ -33,6 +45,15 @@ std::span<const std::byte> SourceRows::read(int64_t row, int64_t count) {
   rows.values = part(floats8_->values, cols);
   rows.scales = part(floats8_->scales, groups);
   rows_ = narrow(dequantize_matrix(rows), planned_.dtype);
+  return fold_rows(row, count);
+}
+
+std::span<const std::byte> SourceRows::fold_rows(int64_t row, int64_t count) {
+  if (fold_ == nullptr) return rows_;
+  std::vector<float> values(static_cast<size_t>(count * columns()));
+  widen_to_f32(rows_.data(), planned_.dtype, std::ssize(values), values.data());
+  apply_fold(*fold_, row, columns(), values);
+  rows_ = narrow(values, planned_.dtype);
   return rows_;
 }
 

@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: the rows of a matrix of the source.
+// Private to the room: the rows of a tensor of the source.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "folds.h"
 #include "plan.h"
 
 namespace vitrine::compress {
 
-/// Reads floats block by block, and a matrix of 8-bit floats whole, with its scales. The checkpoint
-/// and the plan outlive it.
+/// Reads floats block by block, and a matrix of 8-bit floats whole, with its scales; the rows of a
+/// vector are its numbers. The checkpoint and the plan outlive it.
 class SourceRows {
  public:
-  /// Throws what Checkpoint::read_quantized throws.
-  SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned);
+  /// Throws what Checkpoint::read_quantized throws. `fold` may be null, and outlives it.
+  SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned, const Fold* fold = nullptr);
   /// Rows [row, row + count) in the planned dtype, until the next call: 8-bit floats times their
-  /// scales in float32, rounded once. Throws what Checkpoint::read throws.
+  /// scales in float32, rounded once; folded ones times their factors, rounded once more. Throws
+  /// what Checkpoint::read throws.
   std::span<const std::byte> read(int64_t row, int64_t count);
+  /// The same, widened.
+  std::vector<float> read_floats(int64_t row, int64_t count);
+  /// Returns numbers in a row.
+  int64_t columns() const;
 
  private:
+  std::span<const std::byte> fold_rows(int64_t row, int64_t count);
+
   const Checkpoint& checkpoint_;
   const PlannedTensor& planned_;
+  const Fold* fold_;
   std::optional<QuantizedMatrix> floats8_;
   std::vector<std::byte> rows_;
 };

@@ -3,22 +3,34 @@
 
 #include <cstring>
 
-#include "quant/pack.h"
+#include "core/registry.h"
 
 namespace vitrine::compress {
 namespace {
 
-bool is_float(const QuantMethod& method) { return method.number_format == NumberFormat::kE4M3; }
+constexpr std::string_view kInputScale = ".input_scale";
+constexpr float kLargestInt8 = 127.5f, kLargestE4M3 = 448.0f;
 
-/// The scales that are stored: every `step`-th, since floats repeat a row's for each group.
-std::vector<float> stored_scales(const QuantizedMatrix& matrix, size_t step) {
-  std::vector<float> scales;
-  scales.reserve(matrix.scales.size() / step);
-  for (size_t i = 0; i < matrix.scales.size(); i += step) scales.push_back(matrix.scales[i]);
-  return scales;
+core::Registry<std::string, const StoredForm*>& registered_forms() {
+  static core::Registry<std::string, const StoredForm*> forms("layout");
+  return forms;
+}
+
+bool holds_input_scale(const PlannedTensor& planned) {
+  return planned.method->activations == ActivationUse::kStatic;
 }
 
 }  // namespace
+
+StoredFormRegistration::StoredFormRegistration(std::string_view layout, const StoredForm& form) {
+  registered_forms().add(std::string(layout), &form);
+}
+
+const StoredForm& stored_form(const QuantMethod& method) {
+  if (const auto* found = registered_forms().find(method.layout)) return **found;
+  throw Error(ErrorKind::kInternal,
+              "scheme '" + method.name + "' has no layout; expected a registered one");
+}
 
 std::vector<std::byte> narrow(std::span<const float> values, DType dtype) {
   const size_t size = dtype_size(dtype);
@@ -34,66 +46,26 @@ std::vector<std::byte> narrow(std::span<const float> values, DType dtype) {
   return bytes;
 }
 
-int stored_group_size(const QuantMethod& method, int group_size) {
-  return is_float(method) ? 0 : group_size;
-}
-
-const char* stored_format(const QuantMethod& method) {
-  return is_float(method) ? "float-quantized" : "pack-quantized";
-}
-
-void declare_matrix(SafetensorsWriter& writer, const PlannedTensor& planned, int group_size) {
-  const TensorInfo& source = *planned.source;
-  const int64_t rows = source.shape[0];
-  const int64_t cols = source.shape[1];
-  if (is_float(*planned.method)) {
-    writer.declare(planned.module + ".weight", DType::kF8E4M3, {rows, cols});
-    writer.declare(planned.module + ".weight_scale", planned.dtype, {rows, 1});
-    return;
+void declare_matrix(const Declare& declare, const PlannedTensor& planned) {
+  stored_form(*planned.method).declare(declare, planned);
+  if (holds_input_scale(planned)) {
+    declare(planned.module + std::string(kInputScale), planned.dtype, {1});
   }
-  writer.declare(planned.module + ".weight_packed", DType::kI32,
-                 {rows, packed_words(cols, planned.method->bits)});
-  writer.declare(planned.module + ".weight_scale", planned.dtype, {rows, cols / group_size});
-  writer.declare(planned.module + ".weight_shape", DType::kI64, {2});
-  if (planned.method->symmetric) return;
-  writer.declare(planned.module + ".weight_zero_point", DType::kI32,
-                 {packed_words(rows, planned.method->bits), cols / group_size});
 }
 
 void write_rows(SafetensorsWriter& writer, const PlannedTensor& planned,
                 const QuantizedMatrix& rows) {
-  if (is_float(*planned.method)) {
-    writer.write(planned.module + ".weight", std::as_bytes(std::span(rows.values)));
-    writer.write(planned.module + ".weight_scale",
-                 narrow(stored_scales(rows, static_cast<size_t>(rows.groups())), planned.dtype));
-    return;
-  }
-  const std::vector<int32_t> packed = pack_int32(rows.values, rows.rows, rows.cols, rows.bits);
-  writer.write(planned.module + ".weight_packed", std::as_bytes(std::span(packed)));
-  writer.write(planned.module + ".weight_scale", narrow(rows.scales, planned.dtype));
-  if (planned.method->symmetric) return;
-  const std::vector<int32_t> zero_points =
-      pack_int32_rows(rows.zero_points, rows.rows, rows.groups(), rows.bits);
-  writer.write(planned.module + ".weight_zero_point", std::as_bytes(std::span(zero_points)));
+  stored_form(*planned.method).write_rows(writer, planned, rows);
 }
 
-void write_shape(SafetensorsWriter& writer, const PlannedTensor& planned) {
-  if (is_float(*planned.method)) return;
-  const int64_t shape[2] = {planned.source->shape[0], planned.source->shape[1]};
-  writer.write(planned.module + ".weight_shape", std::as_bytes(std::span(shape)));
-}
-
-uint64_t matrix_bytes(const PlannedTensor& planned, int group_size) {
-  const auto rows = static_cast<uint64_t>(planned.source->shape[0]);
-  const auto cols = static_cast<uint64_t>(planned.source->shape[1]);
-  const uint64_t scale_size = dtype_size(planned.dtype);
-  if (is_float(*planned.method)) return rows * cols + rows * scale_size;
-  const uint64_t groups = cols / static_cast<uint64_t>(group_size);
-  const int bits = planned.method->bits;
-  const auto zero_point_words = static_cast<uint64_t>(
-      planned.method->symmetric ? 0 : packed_words(planned.source->shape[0], bits));
-  return rows * static_cast<uint64_t>(packed_words(planned.source->shape[1], bits)) * 4 +
-         rows * groups * scale_size + zero_point_words * groups * 4 + 16;
+void write_rest(SafetensorsWriter& writer, const PlannedTensor& planned, const MatrixRest& rest) {
+  stored_form(*planned.method).write_rest(writer, planned, rest);
+  if (!holds_input_scale(planned)) return;
+  const bool is_float = planned.method->number_format == NumberFormat::kE4M3;
+  // A matrix that nothing came to has a scale that no input makes infinite.
+  const float largest = rest.largest_input > 0 ? rest.largest_input : 1.0f;
+  const float scale = largest / (is_float ? kLargestE4M3 : kLargestInt8);
+  writer.write(planned.module + std::string(kInputScale), narrow({&scale, 1}, planned.dtype));
 }
 
 }  // namespace vitrine::compress

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to the room: the tensors in which the result holds a quantized matrix.
+// Private to the room: the tensors in which the result holds a quantized matrix, by the layouts of
+// compressed-tensors. To add one, write a class and end its file with a StoredFormRegistration.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan.h"
@@ -11,18 +15,56 @@ namespace vitrine::compress {
 
 /// Values as they stand on disk in F32, F16 or BF16, rounded to nearest.
 std::vector<std::byte> narrow(std::span<const float> values, DType dtype);
-/// Columns that share a scale in the result; 0: all of a row.
-int stored_group_size(const QuantMethod& method, int group_size);
-/// compressed-tensors' name of the layout: "pack-quantized" or "float-quantized".
-const char* stored_format(const QuantMethod& method);
 
-void declare_matrix(SafetensorsWriter& writer, const PlannedTensor& planned, int group_size);
-/// The next rows of a matrix: a multiple of 8, unless they are its last.
+/// Declares a tensor of the result.
+using Declare =
+    std::function<void(const std::string& name, DType dtype, const std::vector<int64_t>& shape)>;
+
+/// What stands once for a matrix, beside its rows.
+struct MatrixRest {
+  float divisor = 1.0f;      ///< QuantizedMatrix::divisor
+  float largest_input = 0;   ///< of a calibration; 0: unknown
+};
+
+/// A layout. Immutable, thread-safe; objects live as long as the program.
+class StoredForm {
+ public:
+  /// `type` and `scale_dtype` are what quantization_config calls them; the latter may be empty.
+  StoredForm(std::string_view type, std::string_view scale_dtype)
+      : type_(type), scale_dtype_(scale_dtype) {}
+  StoredForm(const StoredForm&) = delete;
+  StoredForm& operator=(const StoredForm&) = delete;
+  virtual ~StoredForm() = default;
+
+  std::string_view type() const { return type_; }
+  std::string_view scale_dtype() const { return scale_dtype_; }
+  /// Returns how quantization_config calls what shares a scale.
+  virtual std::string_view strategy(const PlannedTensor& planned) const {
+    return planned.group_size == 0 ? "channel" : "group";
+  }
+  /// Declares all tensors of the matrix but the scale of its inputs.
+  virtual void declare(const Declare& declare, const PlannedTensor& planned) const = 0;
+  /// Writes the next rows of a matrix: a multiple of 8, unless they are its last.
+  virtual void write_rows(SafetensorsWriter& writer, const PlannedTensor& planned,
+                          const QuantizedMatrix& rows) const = 0;
+  /// Writes what stands once for a matrix.
+  virtual void write_rest(SafetensorsWriter&, const PlannedTensor&, const MatrixRest&) const {}
+
+ private:
+  std::string_view type_, scale_dtype_;
+};
+
+/// Returns the form of a method's layout. Throws kInternal for one that nobody registered.
+const StoredForm& stored_form(const QuantMethod& method);
+
+/// A static object of this type makes a form known by the name of its layout.
+struct StoredFormRegistration {
+  StoredFormRegistration(std::string_view layout, const StoredForm& form);
+};
+
+void declare_matrix(const Declare& declare, const PlannedTensor& planned);
 void write_rows(SafetensorsWriter& writer, const PlannedTensor& planned,
                 const QuantizedMatrix& rows);
-/// What stands once for a matrix.
-void write_shape(SafetensorsWriter& writer, const PlannedTensor& planned);
-/// Bytes of all tensors of the matrix.
-uint64_t matrix_bytes(const PlannedTensor& planned, int group_size);
+void write_rest(SafetensorsWriter& writer, const PlannedTensor& planned, const MatrixRest& rest);
 
 }  // namespace vitrine::compress

@@ -32,6 +32,9 @@ float restore(const QuantizedMatrix& matrix, int64_t row, int64_t col) {
   if (matrix.number_format == NumberFormat::kE4M3) {
     return e4m3_to_float(static_cast<uint8_t>(stored)) * matrix.scales[group];
   }
+  if (matrix.number_format == NumberFormat::kE2M1) {
+    return e2m1_to_float(static_cast<uint8_t>(stored)) * (matrix.scales[group] / matrix.divisor);
+  }
   int value = stored;
   if (!matrix.zero_points.empty()) value -= matrix.zero_points[group];
   return static_cast<float>(value) * matrix.scales[group];

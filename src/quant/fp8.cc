@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheme fp8: E4M3 floats, one scale a row.
+// The schemes fp8, fp8-dynamic and fp8-static: E4M3 floats, one scale a row. The last two ask for
+// activations in E4M3, too: with a scale for each token, or one that the folder holds.
 #include <algorithm>
 #include <cmath>
 
@@ -43,12 +44,26 @@ QuantizedMatrix quantize_fp8(std::span<const float> weights, int64_t rows, int64
   return matrix;
 }
 
-const QuantMethodRegistration kFp8Registration({.name = "fp8",
-                                                .description = "8-bit floats (E4M3), a scale for "
-                                                               "each row, round-to-nearest",
-                                                .number_format = NumberFormat::kE4M3,
-                                                .bits = 8,
-                                                .quantize = &quantize_fp8});
+QuantMethod fp8(const char* name, const char* description, ActivationUse activations) {
+  return {.name = name,
+          .description = description,
+          .number_format = NumberFormat::kE4M3,
+          .bits = 8,
+          .layout = "float-quantized",
+          .fixed_group = kWholeRow,
+          .activations = activations,
+          .quantize = &quantize_fp8};
+}
+
+const QuantMethodRegistration kFp8Registration(
+    fp8("fp8", "8-bit floats (E4M3), a scale for each row, round-to-nearest",
+        ActivationUse::kFloat));
+const QuantMethodRegistration kFp8DynamicRegistration(
+    fp8("fp8-dynamic", "8-bit floats (E4M3), a scale for each row, and activations in E4M3",
+        ActivationUse::kDynamic));
+const QuantMethodRegistration kFp8StaticRegistration(
+    fp8("fp8-static", "8-bit floats (E4M3), a scale for each row, and one for activations in E4M3",
+        ActivationUse::kStatic));
 
 }  // namespace
 }  // namespace vitrine::quant

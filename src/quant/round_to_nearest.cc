@@ -53,6 +53,10 @@ void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols,
     throw Error(ErrorKind::kInvalidArgument,
                 "quantization to " + std::to_string(bits) + " bits is unknown; expected 3, 4 or 8");
   }
+  if (group_size == kWholeRow) {
+    check_weights(weights, rows, cols, dtype);
+    return;
+  }
   if (group_size != 32 && group_size != 64 && group_size != 128) {
     throw Error(ErrorKind::kInvalidArgument,
                 "group size " + std::to_string(group_size) + " is unknown; expected 32, 64 or 128");
@@ -94,8 +98,10 @@ GroupGrid group_grid(float smallest, float largest, int bits, bool symmetric, DT
 QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, int64_t cols,
                                  DType dtype, const QuantScheme& scheme) {
   const int bits = scheme.bits;
-  const int group_size = scheme.group_size;
-  check_arguments(weights, rows, cols, dtype, bits, group_size);
+  check_arguments(weights, rows, cols, dtype, bits, scheme.group_size);
+  const int group_size = scheme.group_size == kWholeRow
+                             ? static_cast<int>(std::max<int64_t>(1, cols))
+                             : scheme.group_size;
   QuantizedMatrix matrix;
   matrix.bits = bits;
   matrix.group_size = group_size;

@@ -17,16 +17,23 @@ import tempfile
 try:
     import torch
     from compressed_tensors.compressors import (
+        MXFP4PackedCompressor,
         NaiveQuantizationCompressor,
+        NVFP4PackedCompressor,
         PackedQuantizationCompressor,
     )
     from compressed_tensors.quantization import (
         QuantizationArgs,
         QuantizationConfig,
         QuantizationScheme,
+        preset_name_to_scheme,
     )
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import calculate_qparams, compute_dynamic_scales_and_zp
+    from compressed_tensors.quantization.utils import (
+        calculate_qparams,
+        compute_dynamic_scales_and_zp,
+        generate_gparam,
+    )
     from compressed_tensors.utils.match import match_name
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
@@ -299,6 +306,83 @@ def test_float8(tool, work):
               "fp8 manifest")
 
 
+FAMILIES = [["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], ["self_attn.o_proj"]]
+for expert in range(2):
+    FAMILIES += [[f"mlp.experts.{expert}.gate_proj", f"mlp.experts.{expert}.up_proj"],
+                 [f"mlp.experts.{expert}.down_proj"]]
+
+
+def group_extremes(weight, group):
+    blocks = weight.unflatten(1, (-1, group))
+    return blocks.amin(dim=-1), blocks.amax(dim=-1)
+
+
+def nvfp4_answer(weight, largest):
+    scheme = QuantizationScheme(targets=["Linear"], weights=preset_name_to_scheme(
+        "NVFP4A16", ["Linear"]).weights)
+    factor = generate_gparam(-largest, largest)
+    scale, _ = calculate_qparams(*group_extremes(weight, 16), scheme.weights, global_scale=factor)
+    return NVFP4PackedCompressor.compress(
+        {"weight": weight, "weight_scale": scale, "weight_global_scale": factor}, scheme), scheme
+
+
+def mxfp4_answer(weight):
+    scheme = QuantizationScheme(targets=["Linear"], weights=preset_name_to_scheme(
+        "MXFP4A16", ["Linear"]).weights)
+    scale, _ = calculate_qparams(*group_extremes(weight, 32), scheme.weights)
+    return MXFP4PackedCompressor.compress({"weight": weight, "weight_scale": scale}, scheme), scheme
+
+
+def row_answer(weight):
+    scheme = preset_name_to_scheme("W8A8", ["Linear"])
+    scale, zero_point = calculate_qparams(weight.amin(dim=1, keepdim=True),
+                                          weight.amax(dim=1, keepdim=True), scheme.weights)
+    return NaiveQuantizationCompressor.compress(
+        {"weight": weight, "weight_scale": scale, "weight_zero_point": zero_point}, scheme), scheme
+
+
+def test_small_floats(tool, work):
+    """Floats of four bits, and integers with a scale a row: the library's own, to the bit."""
+    for dtype in (torch.bfloat16, torch.float32):
+        weights, others = linear_weights(dtype, 17)
+        for weight in weights.values():
+            weight[2] /= 1e30  # else all other groups of a matrix vanish beside it
+            weight[3:6] = weight[3:6].double().mul(0).to(dtype)
+        source = work / f"small-{dtype}"
+        write_source(source, {name + ".weight": weight for name, weight in weights.items()} | others,
+                     CONFIG)
+        for scheme in ("nvfp4", "mxfp4", "int8-w8a8"):
+            result = work / f"small-{dtype}-{scheme}"
+            run_tool(tool, source, result, scheme, 32)
+            config_json = json.loads((result / "config.json").read_text())
+            config = QuantizationConfig.model_validate(config_json["quantization_config"])
+            check("lm_head" in config.ignore, f"{scheme} leaves the head")
+            with safe_open(result / "model.safetensors", framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}
+            expected = set(others)
+            for family in FAMILIES:
+                largest = max(weights[PREFIX + name].abs().max() for name in family)
+                for module in (PREFIX + name for name in family):
+                    if scheme == "nvfp4":
+                        answer, args = nvfp4_answer(weights[module], largest)
+                    else:
+                        answer, args = (mxfp4_answer if scheme == "mxfp4" else row_answer)(
+                            weights[module])
+                    found = scheme_of(config, module)
+                    for field in ("num_bits", "type", "strategy", "symmetric", "scale_dtype"):
+                        check(getattr(found.weights, field) == getattr(args.weights, field),
+                              f"{scheme}: {field} of {module}")
+                    check((found.input_activations is None) == (scheme != "int8-w8a8"),
+                          f"{scheme}: activations")
+                    for part, tensor in answer.items():
+                        if not part.startswith("weight") or part.endswith("zero_point"):
+                            continue
+                        expected.add(f"{module}.{part}")
+                        check(same_bits(tensors[f"{module}.{part}"], tensor),
+                              f"{scheme} {part} of {module}, {dtype}, differs")
+            check(set(tensors) == expected, f"{scheme} tensors {sorted(set(tensors) ^ expected)}")
+
+
 def float8_blocks(weight, block):
     """As models are published: E4M3 and a scale for each block; and what they mean, in bfloat16."""
     rows, cols = (-(-size // block) for size in weight.shape)
@@ -391,6 +475,7 @@ def main():
         test_schemes(tool, work)
         test_asymmetric(tool, work)
         test_float8(tool, work)
+        test_small_floats(tool, work)
         test_from_float8(tool, work)
         test_fused(tool, work)
         if len(sys.argv) > 2:

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "folds.h"
+
+namespace vitrine::compress {
+namespace {
+
+void multiply(std::vector<float>& factors, std::span<const float> more) {
+  if (factors.empty()) factors.assign(more.size(), 1.0f);
+  for (size_t i = 0; i < more.size(); ++i) factors[i] *= more[i];
+}
+
+}  // namespace
+
+void Folds::multiply_rows(const std::string& tensor, std::span<const float> factors) {
+  multiply(folds_[tensor].rows, factors);
+}
+
+void Folds::multiply_columns(const std::string& tensor, std::span<const float> factors) {
+  multiply(folds_[tensor].columns, factors);
+}
+
+void apply_fold(const Fold& fold, int64_t first_row, int64_t columns, std::span<float> values) {
+  const float one = fold.adds_one ? 1.0f : 0.0f;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const float factor = fold.factor(first_row + at / columns, at % columns);
+    values[i] = (values[i] + one) * factor - one;
+  }
+}
+
+void undo_fold(const Fold& fold, int64_t columns, std::span<float> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    values[i] /= fold.factor(at / columns, at % columns);
+  }
+}
+
+}  // namespace vitrine::compress

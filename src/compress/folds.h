@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Private to the room: channels that are made smaller in one place and larger in another, so that a
+// model computes the same from weights that lose less.
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace vitrine::compress {
+
+/// What a tensor of the source is multiplied with. Of a vector each number is a row.
+struct Fold {
+  std::vector<float> rows;     ///< a factor for each row; empty: one
+  std::vector<float> columns;  ///< a factor for each column; empty: one
+  bool adds_one = false;       ///< the factors meet 1 + what the tensor holds
+
+  float factor(int64_t row, int64_t column) const {
+    const float of_row = rows.empty() ? 1.0f : rows[static_cast<size_t>(row)];
+    return columns.empty() ? of_row : of_row * columns[static_cast<size_t>(column)];
+  }
+};
+
+/// The folds of a model, by the names of its tensors.
+class Folds {
+ public:
+  /// Returns null for a tensor that stays as it is.
+  const Fold* find(const std::string& tensor) const {
+    const auto found = folds_.find(tensor);
+    return found == folds_.end() ? nullptr : &found->second;
+  }
+  bool empty() const { return folds_.empty(); }
+  /// Multiplies the rows of a tensor, or its columns, with factors, beside what it has.
+  void multiply_rows(const std::string& tensor, std::span<const float> factors);
+  void multiply_columns(const std::string& tensor, std::span<const float> factors);
+  void add_one(const std::string& tensor) { folds_[tensor].adds_one = true; }
+
+ private:
+  std::unordered_map<std::string, Fold> folds_;
+};
+
+/// Multiplies rows [first_row, first_row + count) of `columns` values each with their factors.
+void apply_fold(const Fold& fold, int64_t first_row, int64_t columns, std::span<float> values);
+/// Divides all rows of `columns` values each by their factors.
+void undo_fold(const Fold& fold, int64_t columns, std::span<float> values);
+
+}  // namespace vitrine::compress

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The method gptq: each weight's error is made up for in those behind it (gptq.h).
+#include "gptq.h"
+#include "inputs.h"
+
+namespace vitrine::compress {
+namespace {
+
+class GptqMethod final : public LayerMethod {
+ public:
+  std::string_view obstacle(const QuantMethod& scheme) const override {
+    return scheme.number_format == NumberFormat::kInteger ? "" : "int8, int4 or int3";
+  }
+
+  void quantize(LayerWork& work) const override {
+    const GptqOptions options;
+    for_each_inputs(work, [&](std::span<const SiteMatrix* const> matrices, const Inputs& inputs) {
+      const GptqFactor factor(inputs.hessian, inputs.width, options);
+      for (const SiteMatrix* matrix : matrices) {
+        const PlannedTensor& planned = *work.find(matrix->module);
+        const int64_t rows = planned.source->shape[0], cols = planned.source->shape[1];
+        if (cols != inputs.width) {
+          throw Error(ErrorKind::kInternal, "matrix " + planned.module + " has " +
+                                                std::to_string(cols) + " columns and inputs of " +
+                                                std::to_string(inputs.width));
+        }
+        const std::vector<float> weights = work.weights(planned);
+        const int group = planned.group_size == 0 ? static_cast<int>(cols) : planned.group_size;
+        const QuantScheme scheme{planned.method->bits, group, planned.method->symmetric};
+        GptqResult result =
+            gptq(weights, rows, cols, planned.dtype, scheme, factor, options, work.threads());
+        const float largest = largest_of(work.site(matrix->site));
+        work.finish(planned, weights, std::move(result.matrix),
+                    {.rows_seen = inputs.rows_seen,
+                     .shrinkage = inputs.shrinkage,
+                     .loss = result.loss,
+                     .damping = factor.damping(),
+                     .largest_input = largest});
+      }
+    });
+  }
+};
+
+const GptqMethod kGptqMethod;
+const LayerMethodRegistration kGptqRegistration("gptq", kGptqMethod);
+
+}  // namespace
+}  // namespace vitrine::compress
