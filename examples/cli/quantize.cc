@@ -35,7 +35,7 @@ struct QuantizeArguments {
   int group_size = 32;
   int eval_tokens = 0;
   double least_reached = 0, smoothing = 0;
-  bool keep_head = false;
+  bool keep_head = false, by_use = false;
   bool lenient_weights = false;
   QuantizeGate gate;
   GgufArguments gguf;
@@ -259,6 +259,7 @@ int run_quantize(QuantizeArguments& arguments) {
   options.method = arguments.method;
   options.least_reached = arguments.least_reached;
   options.smoothing = arguments.smoothing;
+  options.mixed_by_use = arguments.by_use;
   options.lenient_weights = arguments.lenient_weights;
   if (!arguments.calibration.empty()) {
     options.calibration = read_calibration_texts(arguments.calibration, checkpoint);
@@ -312,11 +313,14 @@ void add_quantize(CLI::App& app, Command& command) {
       ->required();
   quantize->add_option("--scheme", arguments->scheme,
                        "of a folder: int8, int4, int3, each also -asymmetric; fp8, mxfp4, nvfp4; with "
-                       "activations of 8 bits int8-w8a8, int8-w8a8-static, fp8-dynamic, fp8-static");
+                       "activations of 8 bits int8-w8a8, int8-w8a8-static, fp8-dynamic, fp8-static; or "
+                       "mixed:BITS, int3 to int8 by a calibration");
   quantize
       ->add_option("--method", arguments->method,
                    "rtn; or, by a calibration, gptq, awq, or smoothquant (for 8-bit activations)")
       ->capture_default_str();
+  quantize->add_flag("--by-use", arguments->by_use,
+                     "mixed:BITS counts the bytes that a token reads, not those of the file");
   quantize
       ->add_option("--smoothing", arguments->smoothing,
                    "exponent of smoothquant; 0: the best for each norm")

@@ -26,7 +26,13 @@ struct QuantizeEvaluation {
 
 /// How a checkpoint is quantized.
 struct QuantizeOptions {
-  std::string scheme = "int4";  ///< a name of the quant room's registry
+  /// A name of the quant room's registry; or "mixed:3.5", for which each part of a layer becomes
+  /// int3, int4 or int8, by what that does to the predictions on `calibration`, so that the layers'
+  /// matrices take so many bits a weight at most.
+  std::string scheme = "int4";
+  /// Of "mixed:…": experts count as often as tokens are routed to one, so that the budget is one of
+  /// bytes that a token reads.
+  bool mixed_by_use = false;
   int group_size = 32;  ///< 32, 64 or 128; of no effect where the scheme has its own
   /// How numbers are chosen: "rtn", each the nearest to its weight; "gptq" (Frantar et al. 2022),
   /// which makes up for each weight's error in those behind it, by what `calibration` multiplies

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "mixed_bits.h"
 #include "stored_form.h"
 
 namespace vitrine::compress {
@@ -138,7 +139,8 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
                           const QuantizeReport& report, const std::string& source_name,
                           const std::vector<FileRecord>& source_files,
                           const std::vector<FileRecord>& result_files) {
-  const QuantMethod& method = find_quant_method(options.scheme);
+  const QuantMethod& method = find_quant_method(base_scheme(options.scheme));
+  const std::optional<double> mixed = mixed_bits(options.scheme);
   Json manifest;
   manifest["schema"] = "vitrine-manifest";
   manifest["schema_version"] = 1;
@@ -148,7 +150,7 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   manifest["result"] = {{"files", file_records(result_files)}};
   manifest["scheme"] = {
       {"name", options.scheme},
-      {"bits", method.bits},
+      {"bits", mixed ? *mixed : method.bits},
       {"group_size", method.fixed_group == 0 ? options.group_size
                                              : std::max(0, method.fixed_group)},
       {"symmetric", method.symmetric},

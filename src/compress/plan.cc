@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "layer_sites.h"
+#include "mixed_bits.h"
 #include "model/architecture.h"
 #include "model/tensor_use.h"
 #include "model/weight_use.h"
@@ -169,7 +170,7 @@ int thread_count(int asked) {
 
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   refuse_integers(checkpoint);
-  const QuantMethod& method = find_quant_method(options.scheme);
+  const QuantMethod& method = find_quant_method(base_scheme(options.scheme));
   const QuantMethod* head_method = head_method_of(method);
   const std::array kGroupSizes = {32, 64, 128};
   if (std::ranges::find(kGroupSizes, options.group_size) == kGroupSizes.end()) {

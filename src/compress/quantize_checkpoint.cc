@@ -7,6 +7,7 @@
 
 #include "documents.h"
 #include "layer_quantizer.h"
+#include "mixed_bits.h"
 #include "plan.h"
 #include "source_rows.h"
 #include "stored_form.h"
@@ -262,7 +263,8 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
   writer.begin({{"format", "pt"}});
   Folds folds;
   Reports calibrated;
-  if (!options.calibration.empty()) {
+  const QuantMethod& scheme = find_quant_method(compress::base_scheme(options.scheme));
+  if (compress::find_layer_method(options.method).needs_texts(scheme)) {
     calibrated = write_calibrated(checkpoint, writer, plan, options, folds);
   }
   const auto total = static_cast<int64_t>(plan.tensors.size());
@@ -297,14 +299,15 @@ void check_method(const QuantizeOptions& options) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorKind::kInvalidArgument, what);
   };
-  const QuantMethod& scheme = find_quant_method(options.scheme);
+  const QuantMethod& scheme = find_quant_method(compress::base_scheme(options.scheme));
   const compress::LayerMethod& method = compress::find_layer_method(options.method);
   const std::string_view obstacle = method.obstacle(scheme);
   if (!obstacle.empty()) {
     refuse("method " + options.method + " makes no " + options.scheme + "; expected " +
            std::string(obstacle));
   }
-  const bool needs_texts = method.needs_texts(scheme);
+  const bool needs_texts =
+      method.needs_texts(scheme) || compress::mixed_bits(options.scheme).has_value();
   if (!needs_texts && !options.calibration.empty()) {
     refuse("method " + options.method + " takes no calibration for " + options.scheme +
            "; expected none, or gptq");
@@ -327,8 +330,11 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
                                    const QuantizeOptions& options) {
   const Checkpoint checkpoint = Checkpoint::open(in);
   check_method(options);
-  const compress::QuantizePlan plan = compress::plan_quantization(checkpoint, options);
+  compress::QuantizePlan plan = compress::plan_quantization(checkpoint, options);
   ReplacementFolder folder(out);
+  if (const std::optional<double> bits = compress::mixed_bits(options.scheme)) {
+    compress::choose_widths(checkpoint, options, *bits, plan);
+  }
 
   QuantizeReport report =
       write_weights(checkpoint, plan, options, folder.path() + "/model.safetensors");
