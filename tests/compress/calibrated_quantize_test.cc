@@ -139,7 +139,7 @@ TEST(CalibratedQuantize, RefusesWhatDoesNotGoTogether) {
   };
   QuantizeOptions options;
   options.method = "magic";
-  refused(options, {"magic", "expected rtn or gptq"});
+  refused(options, {"magic", "expected rtn, gptq"});
   options.method = "gptq";
   refused(options, {"gptq needs a calibration"});
   options.calibration = {{1, 2, 3}};

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// AWQ, SmoothQuant, scales of inputs and mixed widths: on every architecture, what they fold, and
+// what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/compress.h"
+#include "vitrine/quality.h"
+
+namespace vitrine::testing {
+namespace {
+
+QuantizeOptions method_options(const std::string& folder, const char* scheme, const char* method,
+                               int texts = 4, int length = 24) {
+  QuantizeOptions options;
+  options.scheme = scheme;
+  options.method = method;
+  EngineOptions plain;
+  plain.max_sequences = 1;
+  const int vocab = Engine::load(folder, plain)->summary().vocab_size;
+  for (int i = 0; i < texts; ++i) {
+    options.calibration.push_back(prompt_ids(length, vocab, 300 + static_cast<uint32_t>(i)));
+  }
+  return options;
+}
+
+double divergence_of(const std::string& source, const std::string& result) {
+  EngineOptions options = test_options();
+  options.kv_codecs = {"f32"};
+  options.keep_logits = true;
+  const auto first = Engine::load(source, options), second = Engine::load(result, options);
+  const std::vector<int32_t> ids = prompt_ids(60, first->summary().vocab_size, 9);
+  WindowOptions window;
+  window.window = 30;
+  return compare_models(*first, *second, ids, window).mean_kl;
+}
+
+std::vector<float> floats(const Checkpoint& checkpoint, const std::string& tensor) {
+  return checkpoint.read_f32(checkpoint.require(tensor));
+}
+
+/// Copies a model whose norms' channels c, c + 11, c + 22, … are 30 times as large, and all that
+/// reads them as small: it computes the same.
+std::string plant_outliers(const std::string& source, const std::string& folder) {
+  std::filesystem::create_directory(folder);
+  for (const auto& entry : std::filesystem::directory_iterator(source)) {
+    if (entry.path().extension() == ".safetensors") continue;
+    std::filesystem::copy(entry.path(), folder / entry.path().filename());
+  }
+  const Checkpoint checkpoint = Checkpoint::open(source);
+  SafetensorsWriter writer(folder + "/model.safetensors");
+  for (const TensorInfo& info : checkpoint.tensors()) writer.declare(info.name, DType::kF32, info.shape);
+  writer.begin({{"format", "pt"}});
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    std::vector<float> values = checkpoint.read_f32(info);
+    const bool is_norm = info.name.ends_with("layernorm.weight");
+    const auto has = [&](const char* part) { return info.name.find(part) != std::string::npos; };
+    const bool reads = has("q_proj.w") || has("k_proj.w") || has("v_proj.w") || has("gate_proj.w") ||
+                       has("up_proj.w") || has("mlp.gate.w");
+    const auto width = static_cast<size_t>(info.shape.back());
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i % width % 11 != 3) continue;
+      if (is_norm) values[i] *= 30;
+      if (reads) values[i] /= 30;
+    }
+    writer.write(info.name, std::as_bytes(std::span(values)));
+  }
+  writer.finish();
+  return folder;
+}
+
+TEST(LayerMethods, RunOnEveryArchitecture) {
+  struct Way {
+    const char* scheme;
+    const char* method;
+  };
+  for (const std::string& oracle : oracle_names()) {
+    SCOPED_TRACE(oracle);
+    const std::string source = oracle_folder(oracle);
+    for (const Way way : {Way{"int4", "awq"}, Way{"int8-w8a8", "smoothquant"},
+                          Way{"fp8-static", "rtn"}, Way{"mixed:4.6", "rtn"}}) {
+      SCOPED_TRACE(way.scheme);
+      const TemporaryFolder folder;
+      const QuantizeOptions options = method_options(source, way.scheme, way.method, 2, 16);
+      const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
+      EXPECT_GT(report.quantized.size(), 0u);
+      EXPECT_TRUE(Checkpoint::open(folder / "out").is_quantized());
+      EXPECT_LT(divergence_of(source, folder / "out"), 1.0);
+    }
+  }
+}
+
+TEST(LayerMethods, AwqLosesLessThanRounding) {
+  for (const char* oracle : {"qwen3_moe", "llama"}) {
+    SCOPED_TRACE(oracle);
+    const TemporaryFolder folder;
+    const std::string source = plant_outliers(oracle_folder(oracle), folder / "in");
+    QuantizeOptions options = method_options(source, "int3", "awq", 20, 40);
+    quantize_checkpoint(source, folder / "awq", options);
+    options.method = "rtn";
+    options.calibration.clear();
+    quantize_checkpoint(source, folder / "rtn", options);
+    EXPECT_LT(divergence_of(source, folder / "awq"), 0.9 * divergence_of(source, folder / "rtn"));
+  }
+}
+
+TEST(LayerMethods, EveryReaderOfANormIsFolded) {
+  const TemporaryFolder folder;
+  const std::string source = plant_outliers(oracle_folder("qwen3_moe"), folder / "in");
+  quantize_checkpoint(source, folder / "out", method_options(source, "int8", "awq", 8, 30));
+  const Checkpoint before = Checkpoint::open(source), after = Checkpoint::open(folder / "out");
+  size_t moved = 0;
+  for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+    const std::string norm = std::string(layer) + "post_attention_layernorm.weight";
+    const std::string router = std::string(layer) + "mlp.gate.weight";
+    const std::vector<float> norms[] = {floats(before, norm), floats(after, norm)};
+    const std::vector<float> routers[] = {floats(before, router), floats(after, router)};
+    const size_t width = norms[0].size();
+    for (size_t i = 0; i < routers[0].size(); ++i) {
+      const float product = norms[0][i % width] * routers[0][i];
+      EXPECT_NEAR(norms[1][i % width] * routers[1][i], product, 1e-5 * std::fabs(product));
+      moved += norms[1][i % width] != norms[0][i % width] ? 1 : 0;
+    }
+  }
+  EXPECT_GT(moved, 0u);
+}
+
+TEST(LayerMethods, SmoothQuantMakesOutliersSmall) {
+  const TemporaryFolder folder;
+  const std::string source = plant_outliers(oracle_folder("qwen3_moe"), folder / "in");
+  const QuantizeOptions plain = method_options(source, "int8-w8a8-static", "rtn", 8, 30);
+  quantize_checkpoint(source, folder / "plain", plain);
+  QuantizeOptions smooth = plain;
+  smooth.method = "smoothquant";
+  quantize_checkpoint(source, folder / "smooth", smooth);
+  const Checkpoint before = Checkpoint::open(folder / "plain");
+  const Checkpoint after = Checkpoint::open(folder / "smooth");
+  const std::string scale = "model.layers.0.self_attn.q_proj.input_scale";
+  EXPECT_LT(floats(after, scale)[0], 0.4f * floats(before, scale)[0]);
+  EXPECT_LT(divergence_of(source, folder / "smooth"), 0.01);
+  // All that one norm's rows come to is told the same.
+  EXPECT_EQ(floats(after, scale), floats(after, "model.layers.0.self_attn.v_proj.input_scale"));
+}
+
+TEST(LayerMethods, HangOnNoNumberOfThreads) {
+  const std::string source = oracle_folder("qwen3_moe");
+  for (const auto& [scheme, method] : {std::pair("int4", "awq"), std::pair("fp8-static", "smoothquant"),
+                                       std::pair("mixed:4.5", "gptq")}) {
+    SCOPED_TRACE(scheme);
+    const TemporaryFolder folder;
+    QuantizeOptions options = method_options(source, scheme, method);
+    std::vector<std::string> digests;
+    for (const int threads : {1, 3}) {
+      options.threads = threads;
+      const std::string out = folder / std::to_string(threads);
+      quantize_checkpoint(source, out, options);
+      digests.push_back(sha256_of_file(out + "/model.safetensors"));
+    }
+    EXPECT_EQ(digests[0], digests[1]);
+  }
+}
+
+TEST(LayerMethods, MixturesStayWithinTheirBits) {
+  const std::string source = oracle_folder("qwen3_moe");
+  const Checkpoint checkpoint = Checkpoint::open(source);
+  for (const bool by_use : {false, true}) {
+    for (const double bits : {3.6, 4.4, 6.0}) {
+      SCOPED_TRACE(bits);
+      const TemporaryFolder folder;
+      QuantizeOptions options =
+          method_options(source, ("mixed:" + std::to_string(bits)).c_str(), "rtn");
+      options.mixed_by_use = by_use;
+      const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
+      std::map<int, double> weights;
+      for (const QuantizedTensorReport& tensor : report.quantized) {
+        if (!tensor.name.starts_with("model.layers.")) continue;
+        const std::vector<int64_t>& shape = checkpoint.require(tensor.name + ".weight").shape;
+        weights[tensor.bits] += static_cast<double>(shape[0] * shape[1]);
+      }
+      double sum = 0, count = 0;
+      for (const auto& [width, size] : weights) {
+        sum += size * (width + 0.5);  // groups of 32
+        count += size;
+      }
+      if (!by_use) {
+        EXPECT_LE(sum / count, bits);
+      }
+      EXPECT_GT(weights.size(), 1u);
+      EXPECT_LT(divergence_of(source, folder / "out"), 1.0);  // each width is read back
+    }
+  }
+}
+
+TEST(LayerMethods, RefuseWhatTheyCannotMake) {
+  const std::string source = oracle_folder("qwen3_moe");
+  const TemporaryFolder folder;
+  const auto refused = [&](const char* scheme, const char* method, bool has_texts,
+                           std::initializer_list<std::string_view> words) {
+    QuantizeOptions options = method_options(source, scheme, method);
+    if (!has_texts) options.calibration.clear();
+    const Error error = error_of([&] { quantize_checkpoint(source, folder / "out", options); });
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_TRUE(is_one_line_with(error, words)) << error.what();
+    EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+  };
+  refused("fp8", "awq", true, {"awq makes no fp8", "expected int8, int4 or int3"});
+  refused("int8-w8a8", "awq", true, {"awq makes no int8-w8a8"});
+  refused("int4", "smoothquant", true, {"smoothquant makes no int4", "int8-w8a8"});
+  refused("int8-w8a8-static", "rtn", false, {"needs a calibration", "int8-w8a8-static"});
+  refused("nvfp4", "gptq", true, {"gptq makes no nvfp4"});
+  refused("int8-w8a8", "rtn", true, {"takes no calibration"});
+  refused("mixed:4", "rtn", false, {"needs a calibration", "mixed:4"});
+  refused("mixed:2", "gptq", true, {"mixed:2", "expected mixed:3.2"});
+  refused("mixed:4bits", "gptq", true, {"mixed:4bits", "no number of bits"});
+  refused("mixed:3.2", "gptq", true, {"fewer bits than int3 in groups of 32", "larger groups"});
+}
+
+}  // namespace
+}  // namespace vitrine::testing
