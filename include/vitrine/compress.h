@@ -30,8 +30,8 @@ struct QuantizeOptions {
   /// int3, int4 or int8, by what that does to the predictions on `calibration`, so that the layers'
   /// matrices take so many bits a weight at most.
   std::string scheme = "int4";
-  /// Of "mixed:…": experts count as often as tokens are routed to one, so that the budget is one of
-  /// bytes that a token reads.
+  /// Whether "mixed:…" counts experts as often as tokens are routed to one, so that the budget is
+  /// one of bytes that a token reads.
   bool mixed_by_use = false;
   int group_size = 32;  ///< 32, 64 or 128; of no effect where the scheme has its own
   /// How numbers are chosen: "rtn", each the nearest to its weight; "gptq" (Frantar et al. 2022),
@@ -56,7 +56,7 @@ struct QuantizeOptions {
   bool quantize_head = true;  ///< the output head in int8, same group size, with "fp8" in fp8, and
                               ///< as it is with 4-bit floats and schemes that round activations;
                               ///< false: left as is
-  std::string tool_version;     ///< recorded in the manifest
+  std::string tool_version;   ///< recorded in the manifest
   std::string instruction_set;  ///< recorded in the manifest: what this machine ran
   std::string source_name;      ///< recorded in the manifest; empty: last part of the path
   /// Called before each tensor and block of one (done, total, name). May throw: nothing is left.

@@ -57,8 +57,8 @@ struct GgufExportOptions {
 
 /// Tells what a tensor became.
 struct GgufTensorReport {
-  std::string name;  ///< in the file
-  std::string type;  ///< "f32", "q4_k", …
+  std::string name;             ///< in the file
+  std::string type;             ///< "f32", "q4_k", …
   bool had_importance = false;  ///< whether the importance matrix said how columns count
 };
 
@@ -66,8 +66,8 @@ struct GgufTensorReport {
 struct GgufExportReport {
   std::vector<GgufTensorReport> tensors;  ///< in the order of the file
   uint64_t bytes = 0;                     ///< of all tensors
-  std::vector<std::string> unused;     ///< tensors of the importance matrix that the model lacks
-  std::vector<std::string> unreached;  ///< experts that no row reached, as the file names them
+  std::vector<std::string> unused;        ///< tensors of the importance matrix that the model lacks
+  std::vector<std::string> unreached;     ///< experts that no row reached, as the file names them
 };
 
 /// Writes the model of a folder of floats (F32, F16, BF16, or E4M3 with its scales) as a GGUF file

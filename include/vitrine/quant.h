@@ -85,8 +85,8 @@ struct QuantError {
 VITRINE_API QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows,
                                             int64_t cols, DType dtype, const QuantScheme& scheme);
 
-/// (values - zero_points) * (scales / divisor) in float32, each product rounded once, [rows, cols] row-major.
-/// Throws kInvalidArgument for sizes that disagree.
+/// (values - zero_points) * (scales / divisor) in float32, each product rounded once, [rows, cols]
+/// row-major. Throws kInvalidArgument for sizes that disagree.
 VITRINE_API std::vector<float> dequantize_matrix(const QuantizedMatrix& matrix);
 
 /// Error of `matrix` against the weights that it was made from ([rows, cols]).
@@ -116,8 +116,8 @@ struct QuantMethod {
   /// scheme.
   QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
                               DType dtype, int group_size) = nullptr;
-  /// The same, in the number format of a matrix (or of several that share it) whose largest |weight|
-  /// is `largest`; null: no number hangs on others than its group's.
+  /// Quantizes a part of a matrix, or one of several matrices, that share what stands once for
+  /// them: `largest` is their largest |weight|. Null: no number hangs on others than its group's.
   QuantizedMatrix (*quantize_part)(std::span<const float> weights, int64_t rows, int64_t cols,
                                    DType dtype, float largest) = nullptr;
 };

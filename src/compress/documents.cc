@@ -31,12 +31,13 @@ Json activation_terms(const QuantMethod& method, const StoredForm& form) {
 Json config_group(const std::vector<std::string>& targets, const PlannedTensor& planned) {
   const QuantMethod& method = *planned.method;
   const StoredForm& form = stored_form(method);
-  Json weights = {{"num_bits", method.bits},
-                  {"type", form.type()},
-                  {"symmetric", method.symmetric},
-                  {"group_size", planned.group_size == 0 ? Json(nullptr) : Json(planned.group_size)},
-                  {"strategy", form.strategy(planned)},
-                  {"dynamic", false}};
+  Json weights = {
+      {"num_bits", method.bits},
+      {"type", form.type()},
+      {"symmetric", method.symmetric},
+      {"group_size", planned.group_size == 0 ? Json(nullptr) : Json(planned.group_size)},
+      {"strategy", form.strategy(planned)},
+      {"dynamic", false}};
   if (!form.scale_dtype().empty()) weights["scale_dtype"] = form.scale_dtype();
   return {{"targets", targets},
           {"weights", weights},
@@ -151,8 +152,8 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   manifest["scheme"] = {
       {"name", options.scheme},
       {"bits", mixed ? *mixed : method.bits},
-      {"group_size", method.fixed_group == 0 ? options.group_size
-                                             : std::max(0, method.fixed_group)},
+      {"group_size",
+       method.fixed_group == 0 ? options.group_size : std::max(0, method.fixed_group)},
       {"symmetric", method.symmetric},
       {"rounding", options.method == "rtn" ? "nearest" : options.method},
       {"head_bits", plan.head_method != nullptr ? Json(plan.head_method->bits) : Json(nullptr)}};

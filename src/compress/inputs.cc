@@ -38,8 +38,8 @@ void shrink(Inputs& inputs, const Inputs& all) {
 Inputs inputs_of_others(const LayerWork& work, const SiteMatrix& matrix, const PlannedTensor& gate,
                         const PlannedTensor& up, int64_t width) {
   const Rows hidden =
-      expert_hidden_rows(work.site(matrix.outer).rows, kShownRows * width,
-                         work.plain_weights(gate), work.plain_weights(up), width, work.threads());
+      expert_hidden_rows(work.site(matrix.outer).rows, kShownRows * width, work.plain_weights(gate),
+                         work.plain_weights(up), width, work.threads());
   SiteRows all;
   all.rows = hidden;
   return sum_of(hidden, rows_of(all, -1), work.threads());
@@ -52,7 +52,8 @@ void for_each_inputs(LayerWork& work,
                                               const Inputs& inputs)>& visit) {
   std::map<std::pair<size_t, int64_t>, std::vector<const SiteMatrix*>> groups;
   for (const SiteMatrix& matrix : work.layer().matrices) {
-    if (work.find(matrix.module) != nullptr) groups[{matrix.site, matrix.expert}].push_back(&matrix);
+    if (work.find(matrix.module) != nullptr)
+      groups[{matrix.site, matrix.expert}].push_back(&matrix);
   }
   std::map<size_t, Inputs> all;  // of all tokens, by place
   for (const auto& [key, matrices] : groups) {

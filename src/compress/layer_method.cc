@@ -27,9 +27,9 @@ LayerMethodRegistration::LayerMethodRegistration(std::string_view name, const La
 
 const LayerMethod& find_layer_method(std::string_view name) {
   if (const auto* found = registered_layer_methods().find(name)) return **found;
-  throw Error(ErrorKind::kInvalidArgument,
-              "method '" + std::string(name) +
-                  "' is unknown; expected rtn, gptq, awq or smoothquant");
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      "method '" + std::string(name) + "' is unknown; expected rtn, gptq, awq or smoothquant");
 }
 
 std::vector<int32_t> rows_of(const SiteRows& site, int64_t expert) {

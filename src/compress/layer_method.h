@@ -57,8 +57,8 @@ class LayerWork {
   const LayerSites& layer() const { return layer_; }
   const SiteRows& site(size_t number) const { return sites_[number]; }
   std::span<const SiteRows> sites() const { return sites_; }
-  /// Returns what left the layer while it was as the source has it: the beginning is comparable with
-  /// LayerRun::probe().
+  /// Returns what left the layer while it was as the source has it: the beginning is comparable
+  /// with LayerRun::probe().
   std::span<const float> result() const { return sites_.back().rows.values; }
   const QuantizeOptions& options() const { return context_.options; }
   const Checkpoint& checkpoint() const { return context_.checkpoint; }
@@ -75,7 +75,7 @@ class LayerWork {
   QuantizedMatrix round(const PlannedTensor& planned, std::span<const float> weights) const;
   /// Puts a quantized matrix, of weights with these folds, into the engine; nothing is written.
   void try_out(const PlannedTensor& planned, const QuantizedMatrix& matrix);
-  /// The same with a fold that is not decided on; null: none.
+  /// Puts a matrix with a fold that is not decided on into the engine; null: none.
   void try_out(const PlannedTensor& planned, const QuantizedMatrix& matrix, const Fold* fold);
   /// Puts the source's matrix back.
   void restore(const PlannedTensor& planned);

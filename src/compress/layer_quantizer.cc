@@ -16,8 +16,8 @@ void quantize_by_layers(const Checkpoint& checkpoint, const QuantizePlan& plan,
   const ModelConfig config = parse_model_config(checkpoint);
   const ops::Graph graph = model::build_graph(checkpoint, config);
   const std::vector<LayerSites> layers = find_layer_sites(graph);
-  const CalibrationContext context{checkpoint, options,  planned, folds,
-                                   thread_count(options.threads), on_matrix};
+  const CalibrationContext context{
+      checkpoint, options, planned, folds, thread_count(options.threads), on_matrix};
   LayerRun run(checkpoint.path(), options.calibration, layers, graph.has_state(), context.threads,
                options.lenient_weights);
   for (const LayerSites& layer : layers) {

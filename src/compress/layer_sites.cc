@@ -77,8 +77,8 @@ void add_node(LayerSites& layer, const ops::Graph& graph, const ops::OpNode& nod
   }
 }
 
-/// Adds the matrices with which a node multiplies a value; returns false for a node of which that is
-/// not known.
+/// Adds the matrices with which a node multiplies a value; returns false for a node of which that
+/// is not known.
 bool add_readers(const ops::OpNode& node, ops::ValueId value, NormPlace& place) {
   const auto add = [&](const std::string& module, std::vector<std::string>& to) {
     if (!module.empty() && std::ranges::find(to, module) == to.end()) to.push_back(module);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The method awq (Lin et al. 2023, arXiv 2306.00978): channels that see large inputs are made larger
-// before they are rounded, and what makes these inputs smaller by as much. How much is searched by
-// what leaves the layer; of an expert's down, and a dense block's, by its own outputs. Then the
-// extremes of each group are searched. Every reader of a norm takes part, the router too: else
-// tokens would go to other experts.
+// The method awq (Lin et al. 2023, arXiv 2306.00978): channels that see large inputs are made
+// larger before they are rounded, and what makes these inputs smaller by as much. How much is
+// searched by what leaves the layer; of an expert's down, and a dense block's, by its own outputs.
+// Then the extremes of each group are searched. Every reader of a norm takes part, the router too:
+// else tokens would go to other experts.
 #include <algorithm>
 #include <cmath>
 
@@ -16,10 +16,10 @@
 namespace vitrine::compress {
 namespace {
 
-constexpr int kRatioSteps = 20;           // 0, 0.05 … 0.95
-constexpr int64_t kProbeTokens = 2048;    // by which ratios are searched
-constexpr int64_t kDownRows = 256;       // by which those of a down are
-constexpr int kClipSteps = 10;            // 1, 0.95 … 0.55
+constexpr int kRatioSteps = 20;         // 0, 0.05 … 0.95
+constexpr int64_t kProbeTokens = 2048;  // by which ratios are searched
+constexpr int64_t kDownRows = 256;      // by which those of a down are
+constexpr int kClipSteps = 10;          // 1, 0.95 … 0.55
 constexpr float kClipStep = 0.05f;
 constexpr int64_t kClipPieceRows = 16;
 
@@ -41,8 +41,8 @@ std::vector<float> scales_of(std::span<const float> inputs, std::span<const floa
   std::vector<float> scales(inputs.size());
   float least = INFINITY, most = 0;
   for (size_t i = 0; i < scales.size(); ++i) {
-    const float scale = std::pow(std::max(inputs[i], 1e-6f), ratio) /
-                        (std::pow(weights[i], 1.0f - ratio) + 1e-4f);
+    const float scale =
+        std::pow(std::max(inputs[i], 1e-6f), ratio) / (std::pow(weights[i], 1.0f - ratio) + 1e-4f);
     scales[i] = std::max(scale, 1e-4f);
     least = std::min(least, scales[i]);
     most = std::max(most, scales[i]);
@@ -114,7 +114,8 @@ class AwqMethod final : public LayerMethod {
     const SiteRows& site = work.site(place.site);
     if (readers.empty() || site.rows.count() == 0) return;
     std::vector<float> sizes;
-    for (const double sum : sums) sizes.push_back(static_cast<float>(sum / static_cast<double>(rows)));
+    for (const double sum : sums)
+      sizes.push_back(static_cast<float>(sum / static_cast<double>(rows)));
     const std::vector<float> inputs = column_sizes(site).mean;
 
     std::vector<float> best;

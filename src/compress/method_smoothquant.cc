@@ -71,8 +71,7 @@ class SmoothQuantMethod final : public LayerMethod {
     std::vector<Reader> readers;
     for (const SiteMatrix& matrix : work.layer().matrices) {
       const PlannedTensor* planned = work.find(matrix.module);
-      const bool reads =
-          std::ranges::find(place.readers, matrix.module) != place.readers.end();
+      const bool reads = std::ranges::find(place.readers, matrix.module) != place.readers.end();
       if (planned == nullptr || !reads) continue;
       const SiteRows& site = work.site(matrix.site);
       const std::vector<int32_t> rows = rows_of(site, matrix.expert);
@@ -161,7 +160,8 @@ class SmoothQuantMethod final : public LayerMethod {
     if (fold == nullptr || fold->columns.empty()) return largest_of(site);
     const std::vector<float> sizes = column_sizes(site).largest;
     float largest = 0;
-    for (size_t i = 0; i < sizes.size(); ++i) largest = std::max(largest, sizes[i] / fold->columns[i]);
+    for (size_t i = 0; i < sizes.size(); ++i)
+      largest = std::max(largest, sizes[i] / fold->columns[i]);
     return largest;
   }
 };

@@ -24,9 +24,9 @@ constexpr double kScaleBits = 16;
 /// Matrices of one layer that get the same width.
 struct Part {
   std::vector<PlannedTensor*> matrices;
-  double weights = 0;              // in all of them, as often as they count
+  double weights = 0;                  // in all of them, as often as they count
   double divergence[kNumWidths] = {};  // of the predictions, rounded to each width
-  size_t width = 0;                // that was chosen
+  size_t width = 0;                    // that was chosen
 };
 
 double bits_of(size_t width, int group_size) {
@@ -147,9 +147,9 @@ void measure(const Checkpoint& checkpoint, const QuantizeOptions& options,
       for (size_t i = 0; i < weights.size(); ++i) {
         const PlannedTensor& matrix = *part.matrices[i];
         predictions.engine().replace_matrix(
-            matrix.module, dequantize_matrix(method.quantize(
-                               weights[i], matrix.source->shape[0], matrix.source->shape[1],
-                               matrix.dtype, matrix.group_size)));
+            matrix.module, dequantize_matrix(method.quantize(weights[i], matrix.source->shape[0],
+                                                             matrix.source->shape[1], matrix.dtype,
+                                                             matrix.group_size)));
       }
       part.divergence[width] = std::max(0.0, predictions.divergence());
     }
@@ -196,9 +196,7 @@ std::optional<double> mixed_bits(const std::string& scheme) {
               "scheme '" + scheme + "' has no number of bits; expected mixed:3.2 to mixed:8");
 }
 
-std::string base_scheme(const std::string& scheme) {
-  return mixed_bits(scheme) ? "int4" : scheme;
-}
+std::string base_scheme(const std::string& scheme) { return mixed_bits(scheme) ? "int4" : scheme; }
 
 void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options, double bits,
                    QuantizePlan& plan) {
@@ -206,11 +204,11 @@ void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options,
   double weights = 0;
   for (const Part& part : parts) weights += part.weights;
   if (bits < bits_of(0, options.group_size)) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "scheme '" + options.scheme + "' has fewer bits than int3 in groups of " +
-                    std::to_string(options.group_size) + ", " +
-                    std::to_string(bits_of(0, options.group_size)) +
-                    "; expected more bits, or larger groups");
+    throw Error(ErrorKind::kInvalidArgument, "scheme '" + options.scheme +
+                                                 "' has fewer bits than int3 in groups of " +
+                                                 std::to_string(options.group_size) + ", " +
+                                                 std::to_string(bits_of(0, options.group_size)) +
+                                                 "; expected more bits, or larger groups");
   }
   measure(checkpoint, options, parts);
   widen_parts(parts, options.group_size, bits * weights);

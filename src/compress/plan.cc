@@ -98,8 +98,8 @@ int group_size_of(const QuantMethod& method, int asked) {
   return method.fixed_group == 0 ? asked : method.fixed_group;
 }
 
-/// Returns what the head becomes; null: it stays. Not all engines read two layouts in one folder, so
-/// the head's is the others', in eight bits and without demands on what comes to it.
+/// Returns what the head becomes; null: it stays. Not all engines read two layouts in one folder,
+/// so the head's is the others', in eight bits and without demands on what comes to it.
 const QuantMethod* head_method_of(const QuantMethod& method) {
   const QuantMethod& int8 = find_quant_method("int8");
   if (method.layout == int8.layout) return &int8;
@@ -215,8 +215,7 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     const int head_group =
         head_method == nullptr ? 0 : group_size_of(*head_method, options.group_size);
     const bool can_quantize =
-        options.quantize_head && head_method != nullptr &&
-        obstacle(embedding, head_group).empty();
+        options.quantize_head && head_method != nullptr && obstacle(embedding, head_group).empty();
     if (can_quantize) {
       plan.head_method = head_method;
       plan.unties_head = true;

@@ -94,7 +94,8 @@ class WeightWriter {
   QuantizedTensorReport quantize(const PlannedTensor& planned, float largest) {
     const TensorInfo& source = *planned.source;
     const int64_t rows = source.shape[0], cols = source.shape[1];
-    QuantizedTensorReport report{planned.module, planned.method->bits, planned.group_size, 0.0, 0.0};
+    QuantizedTensorReport report{planned.module, planned.method->bits, planned.group_size, 0.0,
+                                 0.0};
     double error_sum = 0.0;
     float divisor = 1.0f;
     for_each_block(planned, [&](int64_t row, int64_t count, std::span<const float> weights) {
@@ -212,8 +213,9 @@ Reports write_calibrated(const Checkpoint& checkpoint, SafetensorsWriter& writer
     const PlannedTensor& planned = *calibrated.planned;
     if (options.progress) options.progress(std::ssize(reports), total, planned.source->name);
     compress::write_rows(writer, planned, calibrated.matrix);
-    compress::write_rest(writer, planned, {.divisor = calibrated.matrix.divisor,
-                                           .largest_input = calibrated.facts.largest_input});
+    compress::write_rest(
+        writer, planned,
+        {.divisor = calibrated.matrix.divisor, .largest_input = calibrated.facts.largest_input});
     const QuantError error = quantization_error(calibrated.weights, calibrated.matrix);
     reports[&planned] = {.name = planned.module,
                          .bits = planned.method->bits,

@@ -5,8 +5,7 @@
 
 namespace vitrine::compress {
 
-SourceRows::SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned,
-                       const Fold* fold)
+SourceRows::SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned, const Fold* fold)
     : checkpoint_(checkpoint), planned_(planned), fold_(fold) {
   if (!planned.is_widened()) return;
   const std::string_view name = planned.source->name;

@@ -16,12 +16,13 @@ namespace vitrine::compress {
 class SourceRows {
  public:
   /// Throws what Checkpoint::read_quantized throws. `fold` may be null, and outlives it.
-  SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned, const Fold* fold = nullptr);
+  SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planned,
+             const Fold* fold = nullptr);
   /// Rows [row, row + count) in the planned dtype, until the next call: 8-bit floats times their
   /// scales in float32, rounded once; folded ones times their factors, rounded once more. Throws
   /// what Checkpoint::read throws.
   std::span<const std::byte> read(int64_t row, int64_t count);
-  /// The same, widened.
+  /// Reads rows as read() does, and widens them.
   std::vector<float> read_floats(int64_t row, int64_t count);
   /// Returns numbers in a row.
   int64_t columns() const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // compressed-tensors' `mxfp4-pack-quantized` and `nvfp4-pack-quantized`: {base}.weight_packed, two
-// numbers of E2M1 a byte, the even column low, and .weight_scale, a byte for each group: an exponent
-// of two with bias 127, or E4M3 beside .weight_global_scale, which divides them.
+// numbers of E2M1 a byte, the even column low, and .weight_scale, a byte for each group: an
+// exponent of two with bias 127, or E4M3 beside .weight_global_scale, which divides them.
 #include <cmath>
 
 #include "stored_form.h"
@@ -35,8 +35,8 @@ class Fp4Form final : public StoredForm {
                   const QuantizedMatrix& rows) const override {
     std::vector<uint8_t> packed(rows.values.size() / 2);
     for (size_t i = 0; i < packed.size(); ++i) {
-      packed[i] = static_cast<uint8_t>((rows.values[2 * i] & 15) | (rows.values[2 * i + 1] & 15)
-                                                                      << 4);
+      packed[i] =
+          static_cast<uint8_t>((rows.values[2 * i] & 15) | (rows.values[2 * i + 1] & 15) << 4);
     }
     std::vector<uint8_t> scales;
     for (const float scale : rows.scales) {

@@ -15,13 +15,11 @@ class PackedForm final : public StoredForm {
     const int64_t rows = planned.source->shape[0], cols = planned.source->shape[1];
     const int bits = planned.method->bits;
     const int64_t groups = cols / planned.group_size;
-    declare(planned.module + ".weight_packed", DType::kI32,
-                   {rows, packed_words(cols, bits)});
+    declare(planned.module + ".weight_packed", DType::kI32, {rows, packed_words(cols, bits)});
     declare(planned.module + ".weight_scale", planned.dtype, {rows, groups});
     declare(planned.module + ".weight_shape", DType::kI64, {2});
     if (planned.method->symmetric) return;
-    declare(planned.module + ".weight_zero_point", DType::kI32,
-                   {packed_words(rows, bits), groups});
+    declare(planned.module + ".weight_zero_point", DType::kI32, {packed_words(rows, bits), groups});
   }
 
   void write_rows(SafetensorsWriter& writer, const PlannedTensor& planned,

@@ -55,9 +55,8 @@ QuantMethod fp8(const char* name, const char* description, ActivationUse activat
           .quantize = &quantize_fp8};
 }
 
-const QuantMethodRegistration kFp8Registration(
-    fp8("fp8", "8-bit floats (E4M3), a scale for each row, round-to-nearest",
-        ActivationUse::kFloat));
+const QuantMethodRegistration kFp8Registration(fp8(
+    "fp8", "8-bit floats (E4M3), a scale for each row, round-to-nearest", ActivationUse::kFloat));
 const QuantMethodRegistration kFp8DynamicRegistration(
     fp8("fp8-dynamic", "8-bit floats (E4M3), a scale for each row, and activations in E4M3",
         ActivationUse::kDynamic));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schemes int8-w8a8 and int8-w8a8-static: symmetric 8-bit integers, one scale a row, for whoever
-// rounds activations to 8 bits, too: a scale for each token, or one that the folder holds.
+// The schemes int8-w8a8 and int8-w8a8-static: symmetric 8-bit integers, one scale a row, for
+// whoever rounds activations to 8 bits, too: a scale for each token, or one that the folder holds.
 #include "round_to_nearest.h"
 
 namespace vitrine::quant {
@@ -24,10 +24,9 @@ QuantMethod w8a8(const char* name, const char* description, ActivationUse activa
 const QuantMethodRegistration kDynamicRegistration(
     w8a8("int8-w8a8", "8-bit integers, a scale for each row, and activations of 8 bits",
          ActivationUse::kDynamic));
-const QuantMethodRegistration kStaticRegistration(
-    w8a8("int8-w8a8-static",
-         "8-bit integers, a scale for each row, and one for activations of 8 bits",
-         ActivationUse::kStatic));
+const QuantMethodRegistration kStaticRegistration(w8a8(
+    "int8-w8a8-static", "8-bit integers, a scale for each row, and one for activations of 8 bits",
+    ActivationUse::kStatic));
 
 }  // namespace
 }  // namespace vitrine::quant

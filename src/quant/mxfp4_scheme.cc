@@ -24,8 +24,7 @@ float power_of_two(float largest) {
 
 QuantizedMatrix quantize_mxfp4(std::span<const float> weights, int64_t rows, int64_t cols,
                                DType dtype, int /*group_size*/) {
-  QuantizedMatrix matrix =
-      round_to_fp4(weights, rows, cols, dtype, kMxGroup, 1.0f, &power_of_two);
+  QuantizedMatrix matrix = round_to_fp4(weights, rows, cols, dtype, kMxGroup, 1.0f, &power_of_two);
   matrix.scale_dtype = DType::kU8;
   return matrix;
 }

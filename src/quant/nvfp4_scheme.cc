@@ -26,8 +26,7 @@ QuantizedMatrix quantize_nvfp4_part(std::span<const float> weights, int64_t rows
     const float stored = e4m3_to_float(float_to_e4m3(scale));
     return stored == 0.0f ? 0.125f : stored;
   };
-  QuantizedMatrix matrix =
-      round_to_fp4(weights, rows, cols, dtype, kNvGroup, divisor, scale_of);
+  QuantizedMatrix matrix = round_to_fp4(weights, rows, cols, dtype, kNvGroup, divisor, scale_of);
   matrix.scale_dtype = DType::kF8E4M3;
   return matrix;
 }

@@ -55,14 +55,15 @@ std::string plant_outliers(const std::string& source, const std::string& folder)
   }
   const Checkpoint checkpoint = Checkpoint::open(source);
   SafetensorsWriter writer(folder + "/model.safetensors");
-  for (const TensorInfo& info : checkpoint.tensors()) writer.declare(info.name, DType::kF32, info.shape);
+  for (const TensorInfo& info : checkpoint.tensors())
+    writer.declare(info.name, DType::kF32, info.shape);
   writer.begin({{"format", "pt"}});
   for (const TensorInfo& info : checkpoint.tensors()) {
     std::vector<float> values = checkpoint.read_f32(info);
     const bool is_norm = info.name.ends_with("layernorm.weight");
     const auto has = [&](const char* part) { return info.name.find(part) != std::string::npos; };
-    const bool reads = has("q_proj.w") || has("k_proj.w") || has("v_proj.w") || has("gate_proj.w") ||
-                       has("up_proj.w") || has("mlp.gate.w");
+    const bool reads = has("q_proj.w") || has("k_proj.w") || has("v_proj.w") ||
+                       has("gate_proj.w") || has("up_proj.w") || has("mlp.gate.w");
     const auto width = static_cast<size_t>(info.shape.back());
     for (size_t i = 0; i < values.size(); ++i) {
       if (i % width % 11 != 3) continue;
@@ -150,8 +151,9 @@ TEST(LayerMethods, SmoothQuantMakesOutliersSmall) {
 
 TEST(LayerMethods, HangOnNoNumberOfThreads) {
   const std::string source = oracle_folder("qwen3_moe");
-  for (const auto& [scheme, method] : {std::pair("int4", "awq"), std::pair("fp8-static", "smoothquant"),
-                                       std::pair("mixed:4.5", "gptq")}) {
+  for (const auto& [scheme, method] :
+       {std::pair("int4", "awq"), std::pair("fp8-static", "smoothquant"),
+        std::pair("mixed:4.5", "gptq")}) {
     SCOPED_TRACE(scheme);
     const TemporaryFolder folder;
     QuantizeOptions options = method_options(source, scheme, method);
