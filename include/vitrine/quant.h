@@ -26,7 +26,7 @@ enum class NumberFormat : uint8_t {
 /// How a weight matrix is quantized: one scale, and where asymmetric one zero point, per row and
 /// group of columns.
 struct QuantScheme {
-  int bits = 8;           ///< 4 (values -8..7) or 8 (values -128..127)
+  int bits = 8;           ///< 3 (values -4..3), 4 (-8..7) or 8 (-128..127)
   int group_size = 32;    ///< columns that share a scale: 32, 64 or 128
   bool symmetric = true;  ///< false: groups have zero points
   bool operator==(const QuantScheme&) const = default;
