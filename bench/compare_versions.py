@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of Vitrine on the same model, by turns on the same machine: has a change cost speed?
+"""Two builds of Vitrine on the same model, or one on two models, by turns on the same machine.
 
-    compare_versions.py OLD/vitrine NEW/vitrine MODEL [-p 256] [-n 64] [--threads 2] [--pairs 100]
+    compare_versions.py OLD/vitrine NEW/vitrine MODEL [--new-model MODEL] [-p 256] [-n 64]
+                        [--threads 2] [--pairs 100]
 
 Each of a pair is a process of its own; every other pair begins with the other build. Printed are the
 median of the pairs' ratios (new to old, of tokens a second) for prefill and decode, and the 95 %
@@ -18,8 +19,8 @@ import sys
 FIGURES = ("prefill_tps", "decode_tps")
 
 
-def measure(program, arguments):
-    command = [program, "bench", "generate", arguments.model, "-p", arguments.prompt, "-n",
+def measure(program, model, arguments):
+    command = [program, "bench", "generate", model, "-p", arguments.prompt, "-n",
                arguments.tokens, "--threads", arguments.threads, "--repeat", 1, "--json"]
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if result.returncode != 0:
@@ -45,6 +46,7 @@ def main():
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("model")
+    parser.add_argument("--new-model", help="what the new build runs (default: MODEL)")
     parser.add_argument("-p", dest="prompt", type=int, default=256)
     parser.add_argument("-n", dest="tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
@@ -52,11 +54,13 @@ def main():
     arguments = parser.parse_args()
     ratios = {figure: [] for figure in FIGURES}
     for pair in range(-1, arguments.pairs):  # the first brings the file into the page cache
-        order = (arguments.old, arguments.new) if pair % 2 == 0 else (arguments.new, arguments.old)
-        found = {program: measure(program, arguments) for program in order}
+        sides = {"old": (arguments.old, arguments.model),
+                 "new": (arguments.new, arguments.new_model or arguments.model)}
+        order = ("old", "new") if pair % 2 == 0 else ("new", "old")
+        found = {side: measure(*sides[side], arguments) for side in order}
         if pair >= 0:
             for figure in FIGURES:
-                ratios[figure].append(found[arguments.new][figure] / found[arguments.old][figure])
+                ratios[figure].append(found["new"][figure] / found["old"][figure])
     for figure in FIGURES:
         low, high = median_interval(ratios[figure])
         print(f"{figure:<12} new / old {statistics.median(ratios[figure]):.4f}   95 % interval "

@@ -35,9 +35,12 @@ std::vector<Format> all_formats() {
   };
   integers("int4_g32", WeightFormat::kInt4, 32, OffsetFormat::kNone);
   integers("int4_g128", WeightFormat::kInt4, 128, OffsetFormat::kNone);
+  integers("int3_g32", WeightFormat::kInt3, 32, OffsetFormat::kNone);
+  integers("int3_g128", WeightFormat::kInt3, 128, OffsetFormat::kNone);
   integers("int8_g32", WeightFormat::kInt8, 32, OffsetFormat::kNone);
   integers("int8_g128", WeightFormat::kInt8, 128, OffsetFormat::kNone);
   integers("int4z_g32", WeightFormat::kInt4, 32, OffsetFormat::kZeroPoint);
+  integers("int3z_g128", WeightFormat::kInt3, 128, OffsetFormat::kZeroPoint);
   integers("int8z_g32", WeightFormat::kInt8, 32, OffsetFormat::kZeroPoint);
   formats.push_back({"bf16", {.format = WeightFormat::kBF16}});
   formats.push_back({"bf16_tiled", {.format = WeightFormat::kBF16, .tiled = true}});

@@ -72,13 +72,13 @@ std::map<std::string, ModuleForm> quantized_modules(const vitrine::Checkpoint& c
 }
 
 /// "12 modules in awq: int4, groups of 128, with zero points; 1.2 MB in the file, 1.3 MB in
-/// memory".
+/// memory"; of what runs as the file has it "12 modules in int4, groups of 128; 1.3 MB in memory".
 std::string form_text(const std::string& form, const ModuleForm& modules) {
+  const std::string in_file =
+      modules.is_kept ? "" : format_bytes(modules.file_bytes) + " in the file, ";
+  const std::string in_memory = format_bytes(modules.memory_bytes) + " in memory";
   return fmt::format("{:>5} modules in {}{}", modules.count, form,
-                     modules.is_kept ? std::string()
-                                     : fmt::format("; {} in the file, {} in memory",
-                                                   format_bytes(modules.file_bytes),
-                                                   format_bytes(modules.memory_bytes)));
+                     modules.memory_bytes == 0 ? "" : "; " + in_file + in_memory);
 }
 
 /// "263 of the tensors, 1.2 MB".

@@ -95,7 +95,7 @@ struct QuantizedModule {
 /// The tensors of a quantized module, checked against each other and `quantization_config`. Their
 /// pointers are valid as long as a copy of the checkpoint.
 ///
-/// Rows read as one of three things, whatever the file's format: integers of 4 or 8 bits with a
+/// Rows read as one of three things, whatever the file's format: integers of 3, 4 or 8 bits with a
 /// scale and maybe a zero point for each group (QuantizedRows), 8-bit floats with scales
 /// (kE4M3), or, where no kernel takes them, floats (`floats`).
 ///

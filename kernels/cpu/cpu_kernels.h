@@ -24,6 +24,7 @@ enum class WeightFormat : uint8_t {
   kE4M3,    ///< row-major bytes; per row and 128 columns a float32 scale
   kInt8,    ///< packed in tiles (see packed layout below)
   kInt4,    ///< packed in tiles
+  kInt3,    ///< packed in tiles
   kQ2K,     ///< 2 bits; per 16 columns a 4-bit scale and minimum, per 256 a float16 pair for both
   kQ4K,     ///< 4 bits; per 32 columns a 6-bit scale and minimum, per 256 a float16 pair for both
   kQ6K,     ///< 6 bits; per 16 columns an 8-bit scale, per 256 a float16 one
@@ -38,10 +39,10 @@ enum class ScaleFormat : uint8_t { kF32, kF16, kBF16 };
 /// Bytes of one scale.
 constexpr int64_t scale_size(ScaleFormat format) { return format == ScaleFormat::kF32 ? 4 : 2; }
 
-/// What stands beside the scale of each row and group of an int8 or int4 matrix. With
-/// u = the stored number, 0 … 255 or 0 … 15:
+/// What stands beside the scale of each row and group of an int8, int4 or int3 matrix. With
+/// u = the stored number, 0 … 255, 0 … 15 or 0 … 7:
 enum class OffsetFormat : uint8_t {
-  kNone,       ///< weight = scale * (u - bias), bias 128 or 8
+  kNone,       ///< weight = scale * (u - bias), bias 128, 8 or 4
   kZeroPoint,  ///< int8: weight = scale * (u - bias - zero_point)
   kF32,        ///< a minimum: weight = scale * u + minimum
   kF16,
@@ -99,10 +100,14 @@ enum class BlockFormat : uint32_t {
 /// the unit, a unit holds the unsigned number u[r][c] in
 ///   kInt8: byte 64*(c/4) + 4*r + c%4;
 ///   kInt4, kQ4K, kMxfp4: byte 64*(c/8) + 4*r + c%4, low nibble where c%8 < 4, else high;
+///   kInt3: the columns below 24: byte 64*(c/8) + 4*r + c%4, bits 0 to 2 where c%8 < 4, else 3 to
+///         5; bits 6 and 7 of that byte of the first run are the low two bits of column 24 + c%4,
+///         of the second run those of column 28 + c%4, of the third run the high bits of both;
 ///   kQ2K: byte 64*(c/16) + 4*r + c%4, from bit 2*(c%16/4) on;
 ///   kQ6K: its low four bits as kInt4, its high two as kQ2K, from byte 256 on.
 /// A group is group_size columns, the last one what is left. Its scales:
-///   kInt8, kInt4: scales [tile][group][16] in `scale_format`, offsets the same in offset_format.
+///   kInt8, kInt4, kInt3: scales [tile][group][16] in `scale_format`, offsets the same in
+///         offset_format.
 ///   kQ2K: per tile and 256 columns 320 bytes: float16 d[16], dmin[16], then for 16 columns each a
 ///         byte a row, scale | min << 4. weight = d*scale*u - dmin*min.
 ///   kQ4K: per tile and 256 columns 256 bytes: float16 d[16], dmin[16]; for group g of 8 a byte a
@@ -119,27 +124,27 @@ struct Weight {
   ScaleFormat scale_format = ScaleFormat::kF32;
   OffsetFormat offset_format = OffsetFormat::kNone;
   bool tiled = false;
-  // Quantized formats: 32, 64 or 128; 32 where not kInt8 or kInt4. kE4M3: 128.
+  // Quantized formats: 32, 64 or 128; 32 where not kInt8, kInt4 or kInt3. kE4M3: 128.
   int32_t group_size = 0;
   int64_t rows = 0;
   int64_t cols = 0;
   const void* data = nullptr;
   const void* scales = nullptr;
-  const void* offsets = nullptr;  // int8 and int4, with another offset_format than kNone
+  const void* offsets = nullptr;  // of integers, with another offset_format than kNone
   // Says what kBlocks are, and `blocks`.
   BlockFormat block_format = BlockFormat::kQ4_0;
   float multiplier = 1.0f;  // of kNvfp4: each scale is times this, rounded
   // Instead of these three: rows as their file has them. Kernels read packed tiles, so whoever
   // calls them packs the tiles that a call reads (src/ops/products.h).
   const void* blocks = nullptr;  // of block_format; where there are row_scales, words or bytes
-  // Scales and zero points of kInt4 and kInt8 in words (WordRows) and of kE4M3, whose rows need no
+  // Scales and zero points of integers in words (WordRows) and of kE4M3, whose rows need no
   // packing.
   const void* row_scales = nullptr;
   const int8_t* row_zero_points = nullptr;
 };
 
-/// Rows of kInt4 or kInt8 as compressed-tensors has them: words of 32 bits with 8 or 4 numbers u
-/// each, the first in the lowest bits. A row begins with a word.
+/// Rows of integers as compressed-tensors has them: the numbers u as one stream of bits in words of
+/// 32, the first in the lowest bits. A row begins with a word.
 struct WordRows {
   const void* words = nullptr;          // [rows, quantized_row_bytes], any alignment
   const void* scales = nullptr;         // [rows, groups] in the matrix's scale_format, the same
@@ -394,9 +399,9 @@ WeightBytes packed_bytes(const Weight& weight);
 void tile_float_rows(const Weight& weight, void* tiles);
 
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8
-/// holding u - 8 or u - 128) and scales [rows, group_count] (float, rounded to `scale_format`,
+/// holding u - bias) and scales [rows, group_count] (float, rounded to `scale_format`,
 /// which must hold them exactly) into a packed matrix. `values` and `scales` point at row
-/// `row_begin`. int8 and int4 only.
+/// `row_begin`. Integers only.
 void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group_size, int64_t rows,
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales);
@@ -415,10 +420,10 @@ int64_t block_row_bytes(BlockFormat format, int64_t cols);
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
                     const void* blocks, void* data, void* scales, void* offsets);
 
-/// Bytes of one row of kInt4 or kInt8 in words, or of kE4M3.
+/// Bytes of one row of integers in words, or of kE4M3.
 int64_t quantized_row_bytes(WeightFormat format, int64_t cols);
-/// Packs rows of kInt4 or kInt8 in words; `rows` begins at row `row_begin`. Returns the first row
-/// with a scale that is not finite, or -1.
+/// Packs rows of integers in words; `rows` begins at row `row_begin`. Returns the first row with a
+/// scale that is not finite, or -1.
 int64_t pack_words(const Weight& weight, int64_t row_begin, int64_t row_end, const WordRows& rows,
                    void* data, void* scales, void* offsets);
 /// Whether one of kE4M3's bytes is a NaN.

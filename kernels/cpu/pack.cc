@@ -111,7 +111,7 @@ WeightBytes packed_bytes(const Weight& weight) {
 void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group_size, int64_t rows,
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales) {
-  const int bias = format == WeightFormat::kInt4 ? 8 : 128;
+  const int bias = integer_bias(format);
   const int64_t groups = group_count(cols, group_size);
   const int64_t bytes = unit_bytes(format);
   const int64_t tile_bytes = padded_cols(cols) / kUnitCols * bytes;

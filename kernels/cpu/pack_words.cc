@@ -45,6 +45,45 @@ void pack_tile(const uint8_t* words, int64_t rows, int64_t cols, uint8_t* tile) 
   }
 }
 
+/// Spreads four numbers of three bits to a byte each.
+uint32_t spread_three(uint32_t bits) {
+  bits = (bits | bits << 10) & 0x003f003f;
+  return (bits | bits << 5) & 0x07070707;
+}
+
+/// pack_tile of kInt3: a unit of a row is three words.
+void pack_int3_tile(const uint8_t* words, int64_t rows, int64_t cols, uint8_t* tile) {
+  constexpr uint32_t kBias[3] = {0x24924924, 0x49249249, 0x92492492};  // 4, 32 times
+  constexpr int64_t kUnitBytes = 3 * kInt3Run;
+  const int64_t row_bytes = quantized_row_bytes(WeightFormat::kInt3, cols);
+  for (int64_t col = 0; col < cols; col += kUnitCols, tile += kUnitBytes) {
+    const int64_t bits = 3 * (cols - col < kUnitCols ? cols - col : kUnitCols);
+    for (int r = 0; r < kTileRows; ++r) {
+      uint32_t word[3];
+      for (int w = 0; w < 3; ++w) {
+        const int64_t left = r < rows ? bits - 32 * w : 0;  // bits of this word that are numbers
+        const uint32_t kept = left >= 32 ? 0xffffffff : left > 0 ? (uint32_t{1} << left) - 1 : 0;
+        const uint32_t own =
+            kept != 0 ? load<uint32_t>(words + r * row_bytes + col / 8 * 3 + 4 * w) : 0;
+        word[w] = (own & kept) | (kBias[w] & ~kept);
+      }
+      const uint64_t low = word[0] | uint64_t{word[1]} << 32;
+      const uint64_t high = word[1] >> 16 | uint64_t{word[2]} << 16;
+      uint32_t fours[8];
+      for (int f = 0; f < 4; ++f) {
+        fours[f] = spread_three(static_cast<uint32_t>(low >> (12 * f)) & 0xfff);
+        fours[4 + f] = spread_three(static_cast<uint32_t>(high >> (12 * f)) & 0xfff);
+      }
+      constexpr uint32_t kLow = 0x03030303, kHigh = 0x04040404;
+      const uint32_t runs[3] = {
+          fours[0] | fours[1] << 3 | (fours[6] & kLow) << 6,
+          fours[2] | fours[3] << 3 | (fours[7] & kLow) << 6,
+          fours[4] | fours[5] << 3 | (fours[6] & kHigh) << 4 | (fours[7] & kHigh) << 5};
+      for (int i = 0; i < 3; ++i) memcpy(tile + kInt3Run * i + 4 * r, &runs[i], 4);
+    }
+  }
+}
+
 /// The scales of `rows` rows; the first of them with one whose exponent is all ones, or -1.
 template <typename Bits>
 int64_t pack_scales(const uint8_t* scales, int64_t rows, int64_t groups, Bits exponent,
@@ -74,13 +113,16 @@ int64_t pack_scales(ScaleFormat format, const uint8_t* scales, int64_t rows, int
 
 int64_t quantized_row_bytes(WeightFormat format, int64_t cols) {
   if (format == WeightFormat::kE4M3) return cols;
+  if (format == WeightFormat::kInt3) return (3 * cols + 31) / 32 * 4;
   const int64_t per_word = format == WeightFormat::kInt4 ? 8 : 4;
   return (cols + per_word - 1) / per_word * 4;
 }
 
 void pack_word_tile(WeightFormat format, const uint8_t* words, int64_t rows, int64_t cols,
                     uint8_t* tile) {
-  if (format == WeightFormat::kInt4) {
+  if (format == WeightFormat::kInt3) {
+    pack_int3_tile(words, rows, cols, tile);
+  } else if (format == WeightFormat::kInt4) {
     pack_tile<WeightFormat::kInt4>(words, rows, cols, tile);
   } else {
     pack_tile<WeightFormat::kInt8>(words, rows, cols, tile);

@@ -13,6 +13,7 @@ inline constexpr int kSuperCols = 256;      // of the formats with scales of sca
 inline constexpr int kQ2KScaleBytes = 320;  // per tile and kSuperCols columns
 inline constexpr int kQ4KScaleBytes = 256;
 inline constexpr int kQ6KScaleBytes = 288;
+inline constexpr int kInt3Run = 64;  // bytes: three bits of eight columns, and two more
 inline constexpr int kMxfp4Bias = 12;
 /// Twice the E2M1 values, by code.
 inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
@@ -33,14 +34,41 @@ static inline int64_t tiled_index(const Weight& weight, int64_t row, int64_t col
 static constexpr int64_t unit_bytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8: return kUnitCols * kTileRows;
+    case WeightFormat::kInt3: return kUnitCols * kTileRows * 3 / 8;
     case WeightFormat::kQ2K: return kUnitCols * kTileRows / 4;
     case WeightFormat::kQ6K: return kUnitCols * kTileRows * 6 / 8;
     default: return kUnitCols * kTileRows / 2;
   }
 }
 
-/// Adds a number to a unit of kInt8 or kInt4 that holds zero there.
+/// Says what the stored numbers of integers are too large by.
+static constexpr int integer_bias(WeightFormat format) {
+  return format == WeightFormat::kInt3 ? 4 : format == WeightFormat::kInt4 ? 8 : 128;
+}
+
+/// Four numbers of each row of a unit of kInt3, from the words of its three runs.
+static inline uint32_t int3_four(uint32_t a, uint32_t b, uint32_t c, int four) {
+  constexpr uint32_t kThree = 0x07070707u, kLow = 0x03030303u, kHigh = 0x04040404u;
+  if (four == 6) return (a >> 6 & kLow) | (c >> 4 & kHigh);
+  if (four == 7) return (b >> 6 & kLow) | (c >> 5 & kHigh);
+  return (four < 2 ? a : four < 4 ? b : c) >> (3 * (four % 2)) & kThree;
+}
+
+/// Adds a number to a unit of kInt3 that holds zero there.
+static inline void store_int3(uint8_t* unit, int r, int c, uint32_t number) {
+  uint8_t* byte = unit + 4 * r + c % 4;
+  const auto add = [byte](int run, uint32_t bits) {
+    byte[kInt3Run * run] |= static_cast<uint8_t>(bits);
+  };
+  if (c < 24) return add(c / 8, number << (c % 8 < 4 ? 0 : 3));
+  const int last = c >= 28 ? 1 : 0;
+  add(last, (number & 3) << 6);
+  add(2, number >> 2 << (6 + last));
+}
+
+/// Adds a number to a unit of integers that holds zero there.
 static inline void store_number(WeightFormat format, uint8_t* unit, int r, int c, int number) {
+  if (format == WeightFormat::kInt3) return store_int3(unit, r, c, static_cast<uint32_t>(number));
   if (format == WeightFormat::kInt8) {
     unit[64 * (c / 4) + 4 * r + c % 4] = static_cast<uint8_t>(number);
     return;
@@ -61,6 +89,9 @@ static inline void load_unit_row(const uint8_t* unit, int r, uint8_t* numbers) {
   };
   if constexpr (kFormat == WeightFormat::kInt8) {
     for (int i = 0; i < 8; ++i) store(i, load(i));
+  } else if constexpr (kFormat == WeightFormat::kInt3) {
+    const uint32_t a = load(0), b = load(1), c = load(2);
+    for (int i = 0; i < 8; ++i) store(i, int3_four(a, b, c, i));
   } else if constexpr (kFormat == WeightFormat::kQ2K) {
     for (int i = 0; i < 8; ++i) store(i, load(i / 4) >> (2 * (i % 4)) & 0x03030303u);
   } else {
@@ -188,7 +219,7 @@ static inline GroupMeaning group_meaning(const Weight& weight, int64_t tile, int
   }
   GroupMeaning meaning;
   meaning.scale = load_scale(weight.scale_format, weight.scales, index);
-  meaning.bias = weight.format == WeightFormat::kInt4 ? 8 : 128;
+  meaning.bias = integer_bias(weight.format);
   switch (weight.offset_format) {
     case OffsetFormat::kNone: return meaning;
     case OffsetFormat::kZeroPoint:

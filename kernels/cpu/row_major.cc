@@ -19,7 +19,8 @@ bool has_parts(const Weight& weight) {
 bool has_place(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kInt8:
-    case WeightFormat::kInt4: return weight.offset_format == OffsetFormat::kNone;
+    case WeightFormat::kInt4:
+    case WeightFormat::kInt3: return weight.offset_format == OffsetFormat::kNone;
     case WeightFormat::kQ6K:
     case WeightFormat::kMxfp4: return true;
     case WeightFormat::kBlocks: return !blocks::shape_of(weight).has_minimum;
@@ -92,6 +93,7 @@ void make_row_major(const Weight& weight, void* to) {
   switch (weight.format) {
     case WeightFormat::kInt8: return make_rows<WeightFormat::kInt8>(weight, shape, data);
     case WeightFormat::kInt4: return make_rows<WeightFormat::kInt4>(weight, shape, data);
+    case WeightFormat::kInt3: return make_rows<WeightFormat::kInt3>(weight, shape, data);
     case WeightFormat::kQ6K: return make_rows<WeightFormat::kQ6K>(weight, shape, data);
     case WeightFormat::kMxfp4: return make_rows<WeightFormat::kMxfp4>(weight, shape, data);
     case WeightFormat::kBlocks: return make_block_rows(weight, shape, data);

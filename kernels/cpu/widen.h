@@ -94,6 +94,8 @@ static void widen_packed_row(const Weight& weight, int64_t row, float multiplier
   switch (weight.format) {
     case WeightFormat::kInt8:
       return widen_packed_row_of<WeightFormat::kInt8>(weight, row, multiplier, out);
+    case WeightFormat::kInt3:
+      return widen_packed_row_of<WeightFormat::kInt3>(weight, row, multiplier, out);
     case WeightFormat::kQ2K:
       return widen_packed_row_of<WeightFormat::kQ2K>(weight, row, multiplier, out);
     case WeightFormat::kQ4K:

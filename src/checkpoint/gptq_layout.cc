@@ -58,7 +58,7 @@ class GptqLayout final : public ModuleLayout {
     const int bits = tensors.stored_bits;
     const std::vector<uint32_t> columns =
         read_word_columns(checkpoint, *tensors.numbers, row_begin, row_end);
-    if (bits == tensors.bits) {
+    if (bits == tensors.bits && 32 % bits == 0) {
       // A word holds the numbers that a word of a row does.
       const int64_t row_words = tensors.numbers->shape[0];
       std::vector<int32_t> words(columns.size());

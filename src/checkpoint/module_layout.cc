@@ -166,7 +166,7 @@ int kernel_group(int64_t stored, int64_t cols) {
 
 void choose_reading(QuantizedTensors& tensors) {
   tensors.scale_dtype = tensors.scales->dtype;
-  tensors.bits = tensors.stored_bits <= 4 ? 4 : 8;
+  tensors.bits = tensors.stored_bits == 3 ? 3 : tensors.stored_bits <= 4 ? 4 : 8;
   tensors.group_size = kernel_group(tensors.stored_group, tensors.cols);
   if (tensors.column_groups != nullptr) {
     tensors.widened_for = "the order of its columns (g_idx)";

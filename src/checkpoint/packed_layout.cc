@@ -66,8 +66,8 @@ class PackedLayout final : public ModuleLayout {
     find_zero_points(place, tensors);
     place.read_column_groups(".weight_g_idx", tensors);
     choose_reading(tensors);
-    tensors.is_in_place =
-        !tensors.floats && tensors.group_size == tensors.stored_group && (bits == 4 || bits == 8);
+    tensors.is_in_place = !tensors.floats && tensors.group_size == tensors.stored_group &&
+                          bits == tensors.bits && is_stream(tensors);
     return tensors;
   }
 
@@ -77,7 +77,7 @@ class PackedLayout final : public ModuleLayout {
     std::vector<int32_t> words =
         read_elements<int32_t>(checkpoint, *tensors.numbers, row_begin * width, count * width);
     const int bits = tensors.stored_bits;
-    if (bits == tensors.bits) return words;
+    if (bits == tensors.bits && is_stream(tensors)) return words;
     const BitPacking packing = packing_of(width, tensors.cols, bits);
     std::vector<uint8_t> numbers(static_cast<size_t>(count * tensors.cols));
     for (int64_t row = 0; row < count; ++row) {
@@ -134,6 +134,13 @@ class PackedLayout final : public ModuleLayout {
   }
 
  private:
+  /// Says whether a row's numbers are one stream of bits, as those of 4 and 8 bits always are.
+  bool is_stream(const QuantizedTensors& tensors) const {
+    const int bits = tensors.stored_bits;
+    return 32 % bits == 0 ||
+           packing_of(tensors.numbers->shape[1], tensors.cols, bits) == BitPacking::kDense;
+  }
+
   /// Says how so many words hold so many numbers.
   BitPacking packing_of(int64_t words, int64_t count, int bits) const {
     const bool may_be_dense = words == packed_word_count(count, bits, BitPacking::kDense);

@@ -58,7 +58,9 @@ kernels::Weight quantized_weight(const QuantizedTensors& tensors) {
     weight.format = kernels::WeightFormat::kE4M3;
     return weight;
   }
-  weight.format = tensors.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
+  weight.format = tensors.bits == 3   ? kernels::WeightFormat::kInt3
+                  : tensors.bits == 4 ? kernels::WeightFormat::kInt4
+                                      : kernels::WeightFormat::kInt8;
   weight.scale_format = tensors.scale_dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
                         : tensors.scale_dtype == DType::kF16 ? kernels::ScaleFormat::kF16
                                                              : kernels::ScaleFormat::kF32;

@@ -36,9 +36,12 @@ std::string packed_kernel_name(const Weight& weight) {
     case WeightFormat::kBlocks:  // without the kernels, which not every backend has
       return std::string("linear_") + kernels::blocks::find_shape(weight.block_format).name;
     case WeightFormat::kInt8:
-    case WeightFormat::kInt4: break;
+    case WeightFormat::kInt4:
+    case WeightFormat::kInt3: break;
   }
-  std::string name = weight.format == WeightFormat::kInt8 ? "linear_int8g" : "linear_int4g";
+  std::string name = weight.format == WeightFormat::kInt8   ? "linear_int8g"
+                     : weight.format == WeightFormat::kInt4 ? "linear_int4g"
+                                                            : "linear_int3g";
   name += std::to_string(weight.group_size);
   if (weight.offset_format == kernels::OffsetFormat::kNone) return name;
   return name + (weight.offset_format == kernels::OffsetFormat::kZeroPoint ? "z" : "m");

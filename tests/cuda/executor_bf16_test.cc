@@ -133,6 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaExecutorBf16,
                          ::testing::ValuesIn(std::vector<ModelVariant>{
                              {"qwen3_moe", "int4", 32},
                              {"qwen3_moe", "int4-asymmetric", 64},
+                             {"qwen3_moe", "int3", 32},
                              {"qwen2_moe", "int8", 64},
                              {"olmoe", "", 0},
                              {"gpt_oss", "int4", 32},

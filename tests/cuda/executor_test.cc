@@ -15,13 +15,13 @@ using kernels::cuda::emulator::Traffic;
 
 std::vector<ModelVariant> variants() {
   return {
-      {"qwen3_moe", "", 0},     {"qwen3_moe", "int4", 32},    {"qwen3_moe", "int4-asymmetric", 64},
-      {"qwen3_moe", "fp8", 32}, {"granitemoe", "", 0},        {"llama", "", 0},
-      {"mixtral", "", 0},       {"qwen2_moe", "", 0},         {"qwen2_moe", "int8", 64},
-      {"qwen3", "", 0},         {"qwen3_moe_sparse2", "", 0}, {"olmoe", "", 0},
-      {"olmoe", "int4", 32},    {"gpt_oss", "int8", 64},      {"glm4_moe", "int4", 32},
-      {"blocks", "Q2_K", 32},   {"blocks", "Q4_K", 32},       {"blocks", "Q3_K", 32},
-      {"blocks", "Q6_K", 32},   {"blocks", "MXFP4", 32}};
+      {"qwen3_moe", "", 0},      {"qwen3_moe", "int4", 32}, {"qwen3_moe", "int4-asymmetric", 64},
+      {"qwen3_moe", "int3", 32}, {"qwen3_moe", "fp8", 32},  {"granitemoe", "", 0},
+      {"llama", "", 0},          {"mixtral", "", 0},        {"qwen2_moe", "", 0},
+      {"qwen2_moe", "int8", 64}, {"qwen3", "", 0},          {"qwen3_moe_sparse2", "", 0},
+      {"olmoe", "", 0},          {"olmoe", "int4", 32},     {"gpt_oss", "int8", 64},
+      {"glm4_moe", "int4", 32},  {"blocks", "Q2_K", 32},    {"blocks", "Q4_K", 32},
+      {"blocks", "Q3_K", 32},    {"blocks", "Q6_K", 32},    {"blocks", "MXFP4", 32}};
 }
 
 class CudaExecutor : public ::testing::TestWithParam<ModelVariant> {

@@ -109,6 +109,7 @@ TEST(CudaLinearInt8, GateUpHasThePortableBits) {
   Random random(3);
   const MatrixKind kinds[] = {{WeightFormat::kInt4, ScaleFormat::kF16, 128},
                               {WeightFormat::kInt4, ScaleFormat::kBF16, 32},
+                              {WeightFormat::kInt3, ScaleFormat::kBF16, 128},
                               {WeightFormat::kInt8, ScaleFormat::kF32, 64, OffsetFormat::kF32},
                               {WeightFormat::kQ4K},
                               {WeightFormat::kQ6K},

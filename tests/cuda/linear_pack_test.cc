@@ -27,6 +27,13 @@ void each_number(const PackedLayout& layout, const uint8_t* packed, See see) {
             see(Place{row, col + 4}, numbers[at] >> 4);
             break;
           }
+          case PackedKind::kInt3:
+            for (int i = 0; unit == 0 && i < 4; ++i) {
+              const int high = numbers[512 + 8 * lane + 4 * (word / 2) + byte];
+              see(Place{row, first + 32 * i + 4 * (word / 2) + byte},
+                  (numbers[at] >> (2 * i) & 3) | (high >> (i + 4 * (word % 2)) & 1) << 2);
+            }
+            break;
           case PackedKind::kMxfp4: {
             const int64_t col = first + 64 * unit + 32 * (word / 2) + 2 * byte;
             see(Place{row, col}, numbers[at] & 15);
@@ -92,20 +99,21 @@ double meaning(const PackedLayout& layout, const uint8_t* packed, Place place, i
   if (layout.kind == PackedKind::kQ6K) {
     return scale * static_cast<int8_t>(offsets[2 * pair + place.col % 32 / 16]) * bits;
   }
-  const bool int4 = layout.kind == PackedKind::kInt4;
+  const bool is_unsigned = layout.kind == PackedKind::kInt4 || layout.kind == PackedKind::kInt3;
+  const int number = bits - (layout.kind == PackedKind::kInt4 ? 8 : is_unsigned ? 4 : 0);
   switch (layout.offset_format) {
-    case OffsetFormat::kNone: return scale * (int4 ? bits - 8 : bits);
+    case OffsetFormat::kNone: return scale * number;
     case OffsetFormat::kZeroPoint: {
       int16_t zero_point;
       memcpy(&zero_point, offsets + 2 * pair, 2);
-      return scale * ((int4 ? bits - 8 : bits) - zero_point);
+      return scale * (number - zero_point);
     }
     default: break;
   }
   const ScaleFormat format = layout.offset_format == OffsetFormat::kF16    ? ScaleFormat::kF16
                              : layout.offset_format == OffsetFormat::kBF16 ? ScaleFormat::kBF16
                                                                            : ScaleFormat::kF32;
-  return scale * (int4 ? bits : bits + 128) + entry(format, offsets, pair);
+  return scale * (is_unsigned ? bits : bits + 128) + entry(format, offsets, pair);
 }
 
 TEST(CudaPack, EveryElementLandsOnceAndMeansTheSame) {
@@ -147,7 +155,10 @@ TEST(CudaPack, PaddingAddsNothing) {
     const PackedLayout& layout = packed.matrix.layout;
     each_number(layout, packed.memory.data(), [&](Place place, int bits) {
       if (place.row < rows) return;
-      const int zero = layout.kind == PackedKind::kInt4 && place.col < padded_cols(cols) ? 8 : 0;
+      const int bias = layout.kind == PackedKind::kInt4   ? 8
+                       : layout.kind == PackedKind::kInt3 ? 4
+                                                          : 0;
+      const int zero = place.col < padded_cols(cols) ? bias : 0;
       ASSERT_TRUE(bits == 0 || bits == zero);
       const float scale =
           layout.kind == PackedKind::kMxfp4
@@ -164,7 +175,7 @@ TEST(CudaPack, PaddingAddsNothing) {
 TEST(CudaPack, RowsInPartsAreTheWhole) {
   Random random(3);
   for (const WeightFormat format :
-       {WeightFormat::kInt4, WeightFormat::kInt8, WeightFormat::kBF16}) {
+       {WeightFormat::kInt4, WeightFormat::kInt3, WeightFormat::kInt8, WeightFormat::kBF16}) {
     const Matrix matrix = make_matrix(random, {format, ScaleFormat::kF16, 64}, 53, 200);
     const Packed whole(matrix);
     const PackedLayout& layout = whole.matrix.layout;

@@ -42,6 +42,11 @@ inline std::vector<MatrixKind> quantized_kinds() {
       }
     }
   }
+  for (const int32_t group : {32, 64, 128}) {
+    kinds.push_back({WeightFormat::kInt3, ScaleFormat::kBF16, group});
+    kinds.push_back({WeightFormat::kInt3, ScaleFormat::kF32, group, OffsetFormat::kF32});
+    kinds.push_back({WeightFormat::kInt3, ScaleFormat::kF16, group, OffsetFormat::kZeroPoint});
+  }
   kinds.push_back({WeightFormat::kMxfp4});
   kinds.push_back({WeightFormat::kQ4K});
   for (const BlockFormat format : {BlockFormat::kQ5_0, BlockFormat::kQ5_1, BlockFormat::kIq4Xs,

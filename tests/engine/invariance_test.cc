@@ -316,6 +316,8 @@ std::vector<ModelVariant> variants() {
     }
   }
   all.push_back({"qwen3_moe", "int4-asymmetric", 32});
+  all.push_back({"qwen3_moe", "int3", 32});
+  all.push_back({"granitemoe", "int3-asymmetric", 64});
   all.push_back({"qwen3_moe", "fp8", 32});
   all.push_back({"deepseek_v3", "fp8", 32});  // as it is published
   all.push_back({"qwen2_moe", "int8-asymmetric", 64});

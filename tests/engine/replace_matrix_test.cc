@@ -139,7 +139,8 @@ TEST_P(ReplaceMatrix, ByFloats) {
   expect(by_floats, "the same numbers from a file");
 }
 
-INSTANTIATE_TEST_SUITE_P(Schemes, ReplaceMatrix, ::testing::Values("", "int4", "int8", "fp8"),
+INSTANTIATE_TEST_SUITE_P(Schemes, ReplaceMatrix,
+                         ::testing::Values("", "int4", "int3", "int8", "fp8"),
                          [](const auto& info) {
                            return info.param.empty() ? "floats" : info.param;
                          });

@@ -173,7 +173,8 @@ TEST_P(ShortGroups, OneTokenOneResult) {
 
 INSTANTIATE_TEST_SUITE_P(Schemes, ShortGroups,
                          ::testing::Values(QuantScheme{4, 32}, QuantScheme{4, 128, false},
-                                           QuantScheme{8, 64}, QuantScheme{8, 64, false}),
+                                           QuantScheme{8, 64}, QuantScheme{8, 64, false},
+                                           QuantScheme{3, 64}, QuantScheme{3, 128, false}),
                          [](const auto& info) {
                            return "int" + std::to_string(info.param.bits) + "g" +
                                   std::to_string(info.param.group_size) +

@@ -82,6 +82,11 @@ inline double norm(const float* x, int64_t n) {
   return std::sqrt(sum);
 }
 
+/// Half of the numbers that integers of a format can be.
+inline int half_range(WeightFormat format) {
+  return format == WeightFormat::kInt3 ? 4 : format == WeightFormat::kInt4 ? 8 : 128;
+}
+
 /// A random matrix in any format, with its exact values beside it.
 struct Matrix {
   Weight weight;
@@ -106,7 +111,7 @@ struct Matrix {
     const int64_t group =
         row * group_count(weight.cols, weight.group_size) + col / weight.group_size;
     if (weight.offset_format == OffsetFormat::kZeroPoint) value -= offsets[group];
-    if (has_minimum()) value += weight.format == WeightFormat::kInt4 ? 8 : 128;
+    if (has_minimum()) value += half_range(weight.format);
     return value * scales[group] + (has_minimum() ? offsets[group] : 0.0);
   }
 };
@@ -166,7 +171,7 @@ inline Matrix quantized_matrix(Random& random, WeightFormat format, ScaleFormat 
   const int64_t groups = group_count(cols, group_size);
   matrix.quantized.resize(rows * cols);
   matrix.values.resize(rows * cols);
-  const int limit = format == WeightFormat::kInt4 ? 8 : 128;
+  const int limit = half_range(format);
   for (size_t i = 0; i < matrix.values.size(); ++i) {
     matrix.quantized[i] = static_cast<int8_t>(random.integer(-limit, limit - 1));
     matrix.values[i] = matrix.quantized[i];

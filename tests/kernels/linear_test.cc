@@ -40,7 +40,8 @@ std::vector<Shape> all_shapes() {
       shapes.push_back({WeightFormat::kE4M3, ScaleFormat::kF32, 0, rows, cols});
     }
   }
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+  for (const WeightFormat format :
+       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kInt3}) {
     for (const ScaleFormat scales : {ScaleFormat::kF32, ScaleFormat::kF16, ScaleFormat::kBF16}) {
       for (const int32_t group_size : {32, 64, 128}) {
         for (const OffsetFormat offsets :
@@ -127,7 +128,8 @@ TEST(Linear, PiecesOfManyRows) {
   Random random(14);
   constexpr int64_t kRows = 293;
   constexpr int32_t kCount = 35;
-  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+  for (const WeightFormat format :
+       {WeightFormat::kInt4, WeightFormat::kInt8, WeightFormat::kInt3}) {
     for (const int32_t group_size : {32, 64, 128}) {
       for (const OffsetFormat offsets :
            {OffsetFormat::kNone, OffsetFormat::kZeroPoint, OffsetFormat::kBF16}) {
@@ -266,6 +268,8 @@ TEST(GateUp, MixedFormats) {
        quantized_matrix(random, WeightFormat::kInt8, ScaleFormat::kF32, 32, 33, 64)},
       {quantized_matrix(random, WeightFormat::kInt4, ScaleFormat::kF16, 32, 33, 64),
        quantized_matrix(random, WeightFormat::kInt4, ScaleFormat::kBF16, 32, 33, 64)},
+      {quantized_matrix(random, WeightFormat::kInt3, ScaleFormat::kF16, 32, 33, 64),
+       quantized_matrix(random, WeightFormat::kInt4, ScaleFormat::kF16, 32, 33, 64)},
       {float_matrix(random, WeightFormat::kF32, 33, 64),
        float_matrix(random, WeightFormat::kBF16, 33, 64)},
       {float_matrix(random, WeightFormat::kE4M3, 33, 64),
@@ -303,6 +307,8 @@ TEST(Linear, RowsAreIndependent) {
       {WeightFormat::kInt8, ScaleFormat::kF16, 64, 50, 128},
       {WeightFormat::kInt4, ScaleFormat::kBF16, 32, 50, 96},
       {WeightFormat::kInt4, ScaleFormat::kF32, 128, 20, 256},
+      {WeightFormat::kInt3, ScaleFormat::kBF16, 128, 37, 301},
+      {WeightFormat::kInt3, ScaleFormat::kF16, 32, 21, 75, OffsetFormat::kZeroPoint},
       {WeightFormat::kInt4, ScaleFormat::kF16, 32, 35, 150, OffsetFormat::kF16},
       {WeightFormat::kInt8, ScaleFormat::kBF16, 64, 20, 130, OffsetFormat::kZeroPoint}};
   constexpr int32_t kRows = 70;
@@ -346,10 +352,52 @@ TEST(Linear, RowsAreIndependent) {
   }
 }
 
+/// The same numbers in three bits, in four and in eight are the same weights: every table gives
+/// them the same bits.
+TEST(Linear, ThreeBitsAreAsTheSameNumbersInFour) {
+  Random random(15);
+  for (const int32_t group_size : {32, 64, 128}) {
+    for (const OffsetFormat offsets : {OffsetFormat::kNone, OffsetFormat::kZeroPoint}) {
+      for (const int64_t cols : {1, 33, 97, 128, 259, 390}) {
+        constexpr int64_t kRows = 53;
+        constexpr int32_t kCount = 19;
+        const Matrix three = quantized_matrix(random, WeightFormat::kInt3, ScaleFormat::kBF16,
+                                              group_size, kRows, cols, offsets);
+        const Inputs inputs(random, kCount, cols, group_size);
+        for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+          std::vector<uint8_t> data(packed_data_bytes(format, kRows, cols));
+          std::vector<uint8_t> scales(three.packed_scales.size());
+          pack_quantized(format, ScaleFormat::kBF16, group_size, kRows, cols, 0, kRows,
+                         three.quantized.data(), three.scales.data(), data.data(), scales.data());
+          Weight wider = three.weight;
+          wider.format = format;
+          wider.data = data.data();
+          for (const CpuKernels* table : available_tables()) {
+            for (const int32_t count : {1, 2, 4, 7, kCount}) {
+              const RowMap rows{nullptr, nullptr, count};
+              std::vector<float> expected(count * kRows), found(count * kRows);
+              table->linear(wider, 0, kRows, inputs.view, rows, nullptr, nullptr, expected.data(),
+                            kRows);
+              table->linear(three.weight, 0, kRows, inputs.view, rows, nullptr, nullptr,
+                            found.data(), kRows);
+              ASSERT_TRUE(same_bits(expected, found)) << table->isa << " of " << count;
+            }
+            std::vector<float> expected(cols), found(cols);
+            table->embed_row(wider, 17, 1.5f, expected.data());
+            table->embed_row(three.weight, 17, 1.5f, found.data());
+            ASSERT_TRUE(same_bits(expected, found)) << table->isa;
+          }
+        }
+      }
+    }
+  }
+}
+
 /// The largest sums that the formats allow stay exact.
 TEST(Linear, ExtremeQuantizedValues) {
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    const int limit = format == WeightFormat::kInt4 ? 8 : 128;
+  for (const WeightFormat format :
+       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kInt3}) {
+    const int limit = half_range(format);
     for (const int sign : {-1, 1}) {
       const std::vector<int8_t> values(16 * 256, static_cast<int8_t>(-limit));
       const std::vector<float> scales(16 * 2, 1.0f);

@@ -10,6 +10,13 @@ int unpack(const Matrix& matrix, int64_t row, int64_t col) {
   const int64_t cols = padded_cols(matrix.weight.cols);
   const int64_t tile = row / kTileRows;
   const int64_t r = row % kTileRows;
+  if (matrix.weight.format == WeightFormat::kInt3) {
+    const uint8_t* unit = &matrix.data[(tile * cols / 32 + col / 32) * 192 + 4 * r + col % 4];
+    const int64_t c = col % 32;
+    if (c < 24) return (unit[c / 8 * 64] >> (c % 8 < 4 ? 0 : 3) & 7) - 4;
+    const int64_t last = c / 4 - 6;
+    return (unit[last * 64] >> 6 | (unit[128] >> (6 + last) & 1) << 2) - 4;
+  }
   if (matrix.weight.format == WeightFormat::kInt8) {
     return matrix.data[tile * kTileRows * cols + col / 4 * 64 + 4 * r + col % 4] - 128;
   }
@@ -38,7 +45,8 @@ struct Case {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+  for (const WeightFormat format :
+       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kInt3}) {
     const std::pair<ScaleFormat, OffsetFormat> formats[] = {
         {ScaleFormat::kF32, OffsetFormat::kNone},       {ScaleFormat::kF16, OffsetFormat::kNone},
         {ScaleFormat::kBF16, OffsetFormat::kNone},      {ScaleFormat::kF32, OffsetFormat::kF32},
@@ -104,7 +112,7 @@ TEST(Pack, ARowWidensToWhatItsNumbersMean) {
         const int64_t group = r * groups + col / c.group_size;
         auto number = static_cast<float>(matrix.quantized[r * c.cols + col]);
         if (c.offsets == OffsetFormat::kZeroPoint) number -= matrix.offsets[group];
-        if (matrix.has_minimum()) number += c.format == WeightFormat::kInt4 ? 8 : 128;
+        if (matrix.has_minimum()) number += static_cast<float>(half_range(c.format));
         float expected = number * matrix.scales[group];
         if (matrix.has_minimum()) expected += matrix.offsets[group];
         ASSERT_EQ(row[static_cast<size_t>(col)], expected) << r << " " << col;
@@ -129,7 +137,8 @@ TEST(Pack, RowsInOnePiece) {
 
 TEST(Pack, RowRangesGiveTheSameBytes) {
   Random random(2);
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+  for (const WeightFormat format :
+       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kInt3}) {
     const int64_t rows = 55;
     const int64_t cols = 91;
     const Matrix whole = quantized_matrix(random, format, ScaleFormat::kF16, 32, rows, cols,
@@ -151,17 +160,19 @@ TEST(Pack, RowRangesGiveTheSameBytes) {
 
 /// The values of a row of `matrix` in words, as compressed-tensors has them.
 std::vector<uint32_t> words_of(const Matrix& matrix, int64_t begin, int64_t end) {
-  const int bits = matrix.weight.format == WeightFormat::kInt4 ? 4 : 8;
-  const int64_t cols = matrix.weight.cols, per_word = 32 / bits;
+  const int half = half_range(matrix.weight.format);
+  const int bits = half == 4 ? 3 : half == 8 ? 4 : 8;
+  const int64_t cols = matrix.weight.cols;
   std::vector<uint32_t> words;
   for (int64_t row = begin; row < end; ++row) {
-    for (int64_t col = 0; col < cols; ++col) {
-      if (col % per_word == 0) words.push_back(0);
-      const int number = matrix.quantized[row * cols + col] + (1 << (bits - 1));
-      words.back() |= static_cast<uint32_t>(number) << (bits * (col % per_word));
-    }
     // What stands behind a row's numbers means nothing.
-    if (cols % per_word != 0) words.back() |= 0xffffffffu << (bits * (cols % per_word));
+    const auto first = static_cast<int64_t>(words.size());
+    words.resize(words.size() + (cols * bits + 31) / 32, 0xffffffffu);
+    for (int64_t bit = 0; bit < cols * bits; ++bit) {
+      const int number = matrix.quantized[row * cols + bit / bits] + half;
+      const uint32_t mask = uint32_t{1} << (bit % 32);
+      if ((number >> (bit % bits) & 1) == 0) words[first + bit / 32] &= ~mask;
+    }
   }
   return words;
 }
@@ -259,6 +270,7 @@ TEST(Pack, Sizes) {
   EXPECT_EQ(packed_data_bytes(WeightFormat::kInt4, 17, 64), 32u * 32u);
   EXPECT_EQ(packed_data_bytes(WeightFormat::kInt8, 17, 64), 32u * 64u);
   EXPECT_EQ(packed_data_bytes(WeightFormat::kInt4, 16, 65), 16u * 48u);
+  EXPECT_EQ(packed_data_bytes(WeightFormat::kInt3, 17, 64), 32u * 24u);
   EXPECT_EQ(packed_scale_bytes(ScaleFormat::kF32, 16, 65, 64), 16u * 2u * 4u);
   EXPECT_EQ(packed_scale_bytes(ScaleFormat::kF32, 17, 64, 32), 32u * 2u * 4u);
   EXPECT_EQ(packed_scale_bytes(ScaleFormat::kBF16, 16, 128, 128), 16u * 2u);

@@ -17,7 +17,7 @@ namespace {
 std::vector<ModelVariant> variants() {
   std::vector<ModelVariant> all = block_variants();
   all.push_back({"llama", ""});
-  for (const char* scheme : {"int4", "int8", "fp8"}) all.push_back({"llama", scheme});
+  for (const char* scheme : {"int4", "int3", "int8", "fp8"}) all.push_back({"llama", scheme});
   return all;
 }
 

@@ -127,6 +127,24 @@ struct Int4 : IntegerFormat<8, kUnit * kTileRows / 2, 8> {
   }
 };
 
+/// 8 * 2 * 7 * 127 < 2^15.
+struct Int3 : IntegerFormat<4, kUnit * kTileRows * 3 / 8, 8> {
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
+    const __m256i three = _mm256_set1_epi8(7);
+    if (s < 3) {
+      const __m256i raw = load_256(unit + 64 * s + 32 * half);
+      return {_mm256_and_si256(raw, three), _mm256_and_si256(_mm256_srli_epi16(raw, 3), three)};
+    }
+    const __m256i a = load_256(unit + 32 * half), b = load_256(unit + 64 + 32 * half);
+    const __m256i c = load_256(unit + 128 + 32 * half);
+    const __m256i low_two = _mm256_set1_epi8(3), high_one = _mm256_set1_epi8(4);
+    return {_mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 6), low_two),
+                            _mm256_and_si256(_mm256_srli_epi16(c, 4), high_one)),
+            _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b, 6), low_two),
+                            _mm256_and_si256(_mm256_srli_epi16(c, 5), high_one))};
+  }
+};
+
 /// 2 * 255 * 127 does not fit 16 bits: signed values are multiplied, of which 2 * 128 * 127 does.
 struct Int8 : IntegerFormat<128, kUnit * kTileRows, 1> {
   VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {

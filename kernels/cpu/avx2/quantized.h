@@ -360,6 +360,7 @@ template <class Dot>
 DotsFunction find_dots(const Weight& weight, int32_t tokens) {
   switch (weight.format) {
     case WeightFormat::kInt8: return dots_of<Dot, Int8>(weight, tokens);
+    case WeightFormat::kInt3: return dots_of<Dot, Int3>(weight, tokens);
     case WeightFormat::kQ2K: return dots_of<Dot, Q2K>(weight, tokens);
     case WeightFormat::kQ4K: return dots_of<Dot, Q4K>(weight, tokens);
     case WeightFormat::kQ6K: return dots_of<Dot, Q6K>(weight, tokens);

@@ -19,7 +19,7 @@ struct AsTheyAre {
   static constexpr bool kTwoScales = Blocks::kTwoScales;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
-  static constexpr bool kShiftedHigh = false;
+  static constexpr int kHighShift = 0;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return Blocks::kHasMinimum; }
   VITRINE_INLINE int64_t scale_bytes(const Tile&) {
@@ -75,7 +75,7 @@ struct Decoded {
   static constexpr bool kTwoScales = kScales;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = false;
-  static constexpr bool kShiftedHigh = false;
+  static constexpr int kHighShift = 0;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return kMinimum; }
   VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 0; }

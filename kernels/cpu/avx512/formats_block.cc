@@ -30,7 +30,7 @@ struct Q2K : BlockTiles<40> {
   static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = true;
   static constexpr bool kPrefetch = true;
-  static constexpr bool kShiftedHigh = false;
+  static constexpr int kHighShift = 0;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
 
@@ -78,7 +78,7 @@ struct Q4K : BlockTiles<32> {
   static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
-  static constexpr bool kShiftedHigh = true;
+  static constexpr int kHighShift = 4;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
 
@@ -128,7 +128,7 @@ struct Q6K : BlockTiles<36> {
   static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
-  static constexpr bool kShiftedHigh = false;
+  static constexpr int kHighShift = 0;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 
@@ -174,7 +174,7 @@ struct Mxfp4 : BlockTiles<kTileRows> {
   static constexpr bool kTwoScales = false;
   static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
-  static constexpr bool kShiftedHigh = false;
+  static constexpr int kHighShift = 0;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 and int4 weights with a scale per group, and without or with zero points or minimums.
+// int8, int4 and int3 weights with a scale per group, and without or with zero points or minimums.
 #include "quantized.h"
 
 namespace vitrine::kernels::avx512 {
@@ -76,7 +76,7 @@ struct IntegerFormat {
 struct Int4 : IntegerFormat<8> {
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kPrefetch = true;
-  static constexpr bool kShiftedHigh = true;
+  static constexpr int kHighShift = 4;
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return IntegerFormat::tile(weight, index, kUnitBytes);
@@ -93,10 +93,49 @@ struct Int4 : IntegerFormat<8> {
   }
 };
 
+struct Int3 : IntegerFormat<4> {
+  static constexpr int kUnitBytes = kUnit * kTileRows * 3 / 8;
+  static constexpr bool kPrefetch = true;
+  static constexpr int kHighShift = 3;
+
+  VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
+    return IntegerFormat::tile(weight, index, kUnitBytes);
+  }
+
+  /// kShifted: the high four stay three bits up, 8 times too large.
+  template <bool kShifted>
+  VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int s) {
+    const __m512i three = _mm512_set1_epi8(7);
+    if (s == 3) {
+      const __m512i a = _mm512_loadu_si512(unit), b = _mm512_loadu_si512(unit + 64);
+      const __m512i c = _mm512_loadu_si512(unit + 128);
+      const __m512i low = two_and_one<3>(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(c, 4));
+      if constexpr (kShifted) {
+        const __m512i high = two_and_one<24>(_mm512_srli_epi16(b, 3), _mm512_srli_epi16(c, 2));
+        return {_mm512_and_si512(low, three), _mm512_and_si512(high, _mm512_set1_epi8(56))};
+      }
+      const __m512i high = two_and_one<3>(_mm512_srli_epi16(b, 6), _mm512_srli_epi16(c, 5));
+      return {_mm512_and_si512(low, three), _mm512_and_si512(high, three)};
+    }
+    __m512i raw = _mm512_loadu_si512(unit + 64 * s);
+    keep_in_register(raw);
+    const __m512i high = kShifted ? _mm512_and_si512(raw, _mm512_set1_epi8(56))
+                                  : _mm512_and_si512(_mm512_srli_epi16(raw, 3), three);
+    return {_mm512_and_si512(raw, three), high};
+  }
+
+ private:
+  /// The bits of a mask from `two`, all others from `one`.
+  template <char kMask>
+  VITRINE_INLINE __m512i two_and_one(__m512i two, __m512i one) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8(kMask), two, one, 0xca);
+  }
+};
+
 struct Int8 : IntegerFormat<128> {
   static constexpr int kUnitBytes = kUnit * kTileRows;
   static constexpr bool kPrefetch = false;
-  static constexpr bool kShiftedHigh = false;
+  static constexpr int kHighShift = 0;
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return IntegerFormat::tile(weight, index, kUnitBytes);
@@ -109,6 +148,11 @@ struct Int8 : IntegerFormat<128> {
 };
 
 }  // namespace
+
+const FormatKernels& int3_format() {
+  static constexpr FormatKernels kKernels = format_kernels<Int3>();
+  return kKernels;
+}
 
 const FormatKernels& int4_format() {
   static constexpr FormatKernels kKernels = format_kernels<Int4>();

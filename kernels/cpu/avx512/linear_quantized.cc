@@ -9,6 +9,7 @@ namespace vitrine::kernels::avx512 {
 const FormatKernels& find_format(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kInt8: return int8_format();
+    case WeightFormat::kInt3: return int3_format();
     case WeightFormat::kQ2K: return q2k_format();
     case WeightFormat::kQ4K: return q4k_format();
     case WeightFormat::kQ6K: return q6k_format();

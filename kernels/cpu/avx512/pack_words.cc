@@ -32,8 +32,9 @@ void pack_tile(WeightFormat format, const uint8_t* words, int64_t rows, int64_t 
                uint8_t* tile) {
   const bool is_int4 = format == WeightFormat::kInt4;
   const int64_t row_bytes = quantized_row_bytes(format, cols);
-  // Whole tiles of whole units; the gathers' offsets are of 32 bits.
-  if (rows < kTileRows || padded_cols(cols) != cols || row_bytes >= INT32_MAX / kTileRows) {
+  // Whole tiles of whole units of bytes or nibbles; the gathers' offsets are of 32 bits.
+  if (format == WeightFormat::kInt3 || rows < kTileRows || padded_cols(cols) != cols ||
+      row_bytes >= INT32_MAX / kTileRows) {
     return pack_word_tile(format, words, rows, cols, tile);
   }
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -64,6 +64,7 @@ struct FormatKernels {
   const DotsFunction* decoded_tile = nullptr;
 };
 
+const FormatKernels& int3_format();
 const FormatKernels& int4_format();
 const FormatKernels& int8_format();
 const FormatKernels& q2k_format();
@@ -148,7 +149,7 @@ __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matri
   // Measured: up to a quarter faster out of the caches for nibbles; nothing, or slower, for bytes,
   // and for the eight tokens, whose sums fill the registers.
   constexpr bool kPrefetch = kTokens <= 4 && Format::kPrefetch;
-  constexpr bool kShifted = kSplit && Format::kShiftedHigh;
+  constexpr bool kShifted = kSplit && Format::kHighShift != 0;
   constexpr int kSums = kSplit || kTwoParts ? 2 : 1;
   const int64_t cols = padded_cols(matrices[0]->cols);
   const int64_t group_size = matrices[0]->group_size;
@@ -248,7 +249,8 @@ __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matri
           }
         } else if constexpr (kSplit) {
           const __m512i high = isum[m][t][1];
-          sum = _mm512_add_epi32(sum, kShifted ? _mm512_srai_epi32(high, 4) : high);
+          sum =
+              _mm512_add_epi32(sum, kShifted ? _mm512_srai_epi32(high, Format::kHighShift) : high);
         }
         const __m512 scale = _mm512_mul_ps(group[m].scale, _mm512_set1_ps(tokens.scales[t][g]));
         acc[m][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[m][t]);

@@ -56,6 +56,16 @@ void unpack_two_bits(const uint8_t* unit, int8_t* numbers) {
   }
 }
 
+/// The numbers of a unit of three bits as [fours of columns][16 rows][4].
+void unpack_three_bits(const uint8_t* unit, int8_t* numbers) {
+  for (int i = 0; i < kFour; ++i) {
+    for (int f = 0; f < kUnitCols / 4; ++f) {
+      const uint32_t four = int3_four(unit[i], unit[kInt3Run + i], unit[2 * kInt3Run + i], f);
+      numbers[kFour * f + i] = static_cast<int8_t>(four);
+    }
+  }
+}
+
 /// The numbers of a unit of nibbles as [fours of columns][16 rows][4], decoded.
 template <WeightFormat kFormat>
 void unpack_as(const uint8_t* unit, int8_t* numbers) {
@@ -83,6 +93,7 @@ void unpack_as(const uint8_t* unit, int8_t* numbers) {
 void unpack_unit(WeightFormat format, const uint8_t* unit, int8_t* numbers) {
   switch (format) {
     case WeightFormat::kQ2K: return unpack_two_bits(unit, numbers);
+    case WeightFormat::kInt3: return unpack_three_bits(unit, numbers);
     case WeightFormat::kQ6K: return unpack_as<WeightFormat::kQ6K>(unit, numbers);
     case WeightFormat::kMxfp4: return unpack_as<WeightFormat::kMxfp4>(unit, numbers);
     default: return unpack_as<WeightFormat::kInt4>(unit, numbers);

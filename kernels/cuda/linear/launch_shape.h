@@ -67,7 +67,8 @@ Status launch_packing(const ProductArguments& a, const ProductTuning& tuning, ui
 template <PackedKind kKind, ActivationFormat kActivations>
 Status launch_shape(const ProductArguments& arguments, const ProductTuning& tuning,
                     uint32_t blocks_y, Stream stream) {
-  if constexpr (kKind == PackedKind::kInt4 || kKind == PackedKind::kInt8) {
+  if constexpr (kKind == PackedKind::kInt4 || kKind == PackedKind::kInt3 ||
+                kKind == PackedKind::kInt8) {
     switch (arguments.layout.group_size) {
       case 32:
         return launch_packing<Packing<kKind, 4>, kActivations>(arguments, tuning, blocks_y, stream);

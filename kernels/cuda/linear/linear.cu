@@ -73,6 +73,9 @@ Status run(ProductArguments& a, const PackedMatrix& weight, int32_t experts, con
     case PackedKind::kInt4:
       return int8 ? launch_shape<PackedKind::kInt4, kA8>(a, tuning, y, stream)
                   : launch_shape<PackedKind::kInt4, kA16>(a, tuning, y, stream);
+    case PackedKind::kInt3:
+      return int8 ? launch_shape<PackedKind::kInt3, kA8>(a, tuning, y, stream)
+                  : launch_shape<PackedKind::kInt3, kA16>(a, tuning, y, stream);
     case PackedKind::kInt8:
       return int8 ? launch_shape<PackedKind::kInt8, kA8>(a, tuning, y, stream)
                   : launch_shape<PackedKind::kInt8, kA16>(a, tuning, y, stream);

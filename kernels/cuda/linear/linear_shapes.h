@@ -15,11 +15,13 @@ Status launch_shape(const ProductArguments& arguments, const ProductTuning& tuni
   extern template Status launch_shape<PackedKind::kind, ActivationFormat::activations>( \
       const ProductArguments&, const ProductTuning&, uint32_t, Stream);
 VITRINE_PRODUCT_KIND(kInt4, kInt8)
+VITRINE_PRODUCT_KIND(kInt3, kInt8)
 VITRINE_PRODUCT_KIND(kInt8, kInt8)
 VITRINE_PRODUCT_KIND(kMxfp4, kInt8)
 VITRINE_PRODUCT_KIND(kQ6K, kInt8)
 VITRINE_PRODUCT_KIND(kQ2K, kInt8)
 VITRINE_PRODUCT_KIND(kInt4, kBF16)
+VITRINE_PRODUCT_KIND(kInt3, kBF16)
 VITRINE_PRODUCT_KIND(kInt8, kBF16)
 VITRINE_PRODUCT_KIND(kMxfp4, kBF16)
 VITRINE_PRODUCT_KIND(kBF16, kBF16)

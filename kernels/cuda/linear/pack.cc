@@ -61,8 +61,23 @@ void pack_q2k_unit(const uint8_t* unit, int block, uint8_t* to) {
   }
 }
 
+void pack_int3_unit(const uint8_t* unit, int block, uint8_t* to) {
+  for (int r = 0; r < kTileRows; ++r) {
+    uint8_t numbers[kUnitCols];
+    load_unit_row<WeightFormat::kInt3>(unit, r, numbers);
+    for (int c = 0; c < kUnitCols; ++c) {
+      const int lane = r % 8 * 4 + c / 8, word = c % 8 / 4;
+      const uint32_t low = numbers[c] & 3u, high = numbers[c] >> 2;
+      uint8_t* high_bits = to + kPackedUnitBytes + 8 * lane + 4 * word;
+      word_at(to, r, c / 8, 2 * word)[c % 4] |= static_cast<uint8_t>(low << (2 * block));
+      high_bits[c % 4] |= static_cast<uint8_t>(high << (block + 4 * (r / 8)));
+    }
+  }
+}
+
 /// The 32 columns `block` of a chunk, from one unit of the CPU's tile.
 void pack_unit(PackedKind kind, const uint8_t* unit, int block, uint8_t* numbers) {
+  if (kind == PackedKind::kInt3) return pack_int3_unit(unit, block, numbers);
   if (kind == PackedKind::kQ2K) return pack_q2k_unit(unit, block, numbers);
   if (kind == PackedKind::kQ6K) return pack_q6k_unit(unit, numbers + kPackedUnitBytes * block);
   for (int r = 0; r < kTileRows; ++r) {
@@ -166,7 +181,7 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
         offsets[2 * pair_index(r) + part] = static_cast<uint8_t>(meaning.part_scale[part]);
       }
     } else if (layout.offset_format == OffsetFormat::kZeroPoint) {
-      const int own = layout.kind == PackedKind::kInt4 ? 8 : 128;
+      const int own = integer_bias(weight.format);
       const auto zero_point = static_cast<int16_t>(meaning.bias - own);
       memcpy(offsets + 2 * pair_index(r), &zero_point, 2);
     } else if (layout.offset_format != OffsetFormat::kNone) {
@@ -216,6 +231,10 @@ PackedLayout packed_layout(const Weight& weight) {
     case WeightFormat::kInt8:
       layout.kind = PackedKind::kInt8;
       layout.number_bytes = 4 * kPackedUnitBytes;
+      break;
+    case WeightFormat::kInt3:
+      layout.kind = PackedKind::kInt3;
+      layout.number_bytes = kPackedUnitBytes + kHighBitBytes;
       break;
     case WeightFormat::kQ4K:  // d * s is exact in float32, and in no shorter format
       layout.scale_format = ScaleFormat::kF32;

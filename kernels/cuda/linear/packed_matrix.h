@@ -13,6 +13,7 @@ namespace vitrine::kernels::cuda {
 /// What a packed matrix stores for an element.
 enum class PackedKind : uint8_t {
   kInt4,   ///< u 0 … 15
+  kInt3,   ///< u 0 … 7
   kInt8,   ///< q -128 … 127
   kMxfp4,  ///< an E2M1 code
   kBF16,
@@ -45,14 +46,18 @@ constexpr bool has_parts(PackedKind kind) {
 ///           g + 8, then 8t + 4s + 2, 8t + 4s + 3 of both.
 ///   kQ2K:   one unit is all 128 columns. Bits 2i and 2i + 1 of byte j are, in the i-th 32 columns,
 ///           column 8t + j of row g, of row g + 8, then column 8t + 4 + j of both.
+///   kInt3:  the low two bits as kQ2K. Behind that unit 8 bytes for each lane, the high bits: bits
+///   i
+///           and 4 + i of byte j are, in the i-th 32 columns, column 8t + j of row g and of row
+///           g + 8, in the second word column 8t + 4 + j of both.
 /// Scales and offsets of a group are 8 pairs: of row g and row g + 8.
-///   weight = scale * (number - zero_point), or scale * u + minimum with u = number (kInt4) or
-///   number + 128 (kInt8); kInt4 without a minimum: number = u - 8. Zero points are int16, scales
-///   of kMxfp4 E8M0 bytes. kQ6K has in place of offsets pairs of two int8, s0 | s1 << 8:
-///   weight = scale * s * number, with s0 in the first 16 columns of a group and s1 in the others.
-///   kQ2K has pairs of bytes in place of scales, s0 | m0 << 4 and s1 | m1 << 4, and behind those of
-///   all four groups float16 pairs d and then dmin, once for the chunk:
-///   weight = d * s * u - dmin * m.
+///   weight = scale * (number - zero_point), or scale * u + minimum with u = number (kInt4, kInt3)
+///   or number + 128 (kInt8); without a minimum kInt4: number = u - 8, kInt3: u - 4. Zero points
+///   are int16, scales of kMxfp4 E8M0 bytes. kQ6K has in place of offsets pairs of two int8, s0 |
+///   s1 << 8: weight = scale * s * number, with s0 in the first 16 columns of a group and s1 in the
+///   others. kQ2K has pairs of bytes in place of scales, s0 | m0 << 4 and s1 | m1 << 4, and behind
+///   those of all four groups float16 pairs d and then dmin, once for the chunk: weight = d * s * u
+///   - dmin * m.
 struct PackedLayout {
   PackedKind kind = PackedKind::kInt4;
   ScaleFormat scale_format = ScaleFormat::kF32;
@@ -74,6 +79,7 @@ struct PackedLayout {
 
 inline constexpr int kChunkCols = 128;
 inline constexpr int kPackedUnitBytes = 512;
+inline constexpr int kHighBitBytes = 256;  // of a chunk of kInt3
 
 /// The layout for a matrix of packed tiles (not of a file's blocks), of bf16 or E4M3: float32 and
 /// float16 have more bits than a tensor core takes. Reads none of its memory.

@@ -17,12 +17,19 @@ struct Packing {
   static constexpr int kGroupBlocks = 4 / kGroups;  // blocks of 32 columns in one
   static constexpr bool kIsBytes =
       kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K || kKind == PackedKind::kE4M3;
-  static constexpr bool kIsInteger = kKind == PackedKind::kInt4 || kKind == PackedKind::kInt8;
+  static constexpr bool kIsInteger =
+      kKind == PackedKind::kInt4 || kKind == PackedKind::kInt3 || kKind == PackedKind::kInt8;
+  /// What a stored number is too large by, where it has no minimum.
+  static constexpr int kBias = kKind == PackedKind::kInt4 ? 8 : kKind == PackedKind::kInt3 ? 4 : 0;
   /// Vectors of 16 bytes that a lane has of a chunk's numbers.
-  static constexpr int kUnits = kKind == PackedKind::kBF16  ? 8
-                                : kKind == PackedKind::kQ2K ? 1
-                                : kIsBytes                  ? 4
-                                                            : 2;
+  static constexpr int kUnits = kKind == PackedKind::kBF16   ? 8
+                                : kKind == PackedKind::kQ2K  ? 1
+                                : kKind == PackedKind::kInt3 ? 1
+                                : kIsBytes                   ? 4
+                                                             : 2;
+  static constexpr bool kHasHighBits = kKind == PackedKind::kInt3;
+  static constexpr int kNumberBytes =
+      kPackedUnitBytes * kUnits + (kHasHighBits ? kHighBitBytes : 0);
   static constexpr int kScaleWords = kKind == PackedKind::kBF16    ? 0
                                      : kKind == PackedKind::kMxfp4 ? kGroups
                                      : kKind == PackedKind::kQ2K   ? kGroups
@@ -38,6 +45,7 @@ struct Packing {
 template <typename P>
 struct ChunkWords {
   Words4 numbers[P::kUnits];
+  uint32_t high[P::kHasHighBits ? 2 : 1];
   uint32_t scales[P::kScaleWords > 0 ? P::kScaleWords : 1];
   uint32_t offsets[P::kOffsetWords > 0 ? P::kOffsetWords : 1];
 };
@@ -75,7 +83,12 @@ VITRINE_DEVICE void load_chunk(const PackedLayout& layout, const uint8_t* chunk,
     const uint8_t* from = chunk + kPackedUnitBytes * i + 16 * lane_index();
     words.numbers[i] = load16(from);
   }
-  const uint8_t* scales = chunk + kPackedUnitBytes * P::kUnits;
+  if constexpr (P::kHasHighBits) {
+    const Words2 high = load8(chunk + kPackedUnitBytes + 8 * lane_index());
+    words.high[0] = high.x;
+    words.high[1] = high.y;
+  }
+  const uint8_t* scales = chunk + P::kNumberBytes;
   if constexpr (P::kKind == PackedKind::kMxfp4) {
     VITRINE_UNROLL
     for (int i = 0; i < P::kGroups; ++i) {
@@ -179,10 +192,9 @@ template <typename P>
 VITRINE_DEVICE int32_t bias_of(const PackedLayout& layout, const ChunkWords<P>& words, int group,
                                int i) {
   if constexpr (P::kIsInteger) {
-    constexpr bool kIsInt4 = P::kKind == PackedKind::kInt4;
-    if (has_minimum(layout)) return kIsInt4 ? 0 : -128;
+    if (has_minimum(layout)) return P::kBias != 0 ? 0 : -128;
     const auto point = static_cast<int16_t>(words.offsets[2 * group] >> (16 * i));
-    return (kIsInt4 ? 8 : 0) + point;
+    return P::kBias + point;
   }
   return P::kKind == PackedKind::kMxfp4 ? 12 : 0;
 }
@@ -202,8 +214,8 @@ VITRINE_DEVICE int32_t part_minimum_of(const ChunkWords<P>& words, int group, in
   return static_cast<int32_t>(words.scales[group] >> (16 * i + 8 * half + 4) & 15);
 }
 
-/// A lane's numbers of 32 columns as bytes, a fragment of m16n8k32. kInt4 and kQ2K: u; kInt8 and
-/// kQ6K: q; kMxfp4: 12 + 2 * value; kE4M3: as stored.
+/// A lane's numbers of 32 columns as bytes, a fragment of m16n8k32. kInt4, kInt3 and kQ2K: u; kInt8
+/// and kQ6K: q; kMxfp4: 12 + 2 * value; kE4M3: as stored.
 template <typename P>
 VITRINE_DEVICE void byte_fragment(const ChunkWords<P>& words, int block, uint32_t (&a)[4]) {
   if constexpr (P::kIsBytes) {
@@ -212,10 +224,15 @@ VITRINE_DEVICE void byte_fragment(const ChunkWords<P>& words, int block, uint32_
     a[1] = four.y;
     a[2] = four.z;
     a[3] = four.w;
-  } else if constexpr (P::kKind == PackedKind::kQ2K) {
+  } else if constexpr (P::kKind == PackedKind::kQ2K || P::kKind == PackedKind::kInt3) {
     const Words4& four = words.numbers[0];
     const uint32_t all[4] = {four.x, four.y, four.z, four.w};
-    for (int i = 0; i < 4; ++i) a[i] = all[i] >> (2 * block) & 0x03030303u;
+    for (int i = 0; i < 4; ++i) {
+      a[i] = all[i] >> (2 * block) & 0x03030303u;
+      if constexpr (P::kHasHighBits) {
+        a[i] |= (words.high[i / 2] >> (block + 4 * (i % 2)) & 0x01010101u) << 2;
+      }
+    }
   } else {
     const Words4& four = words.numbers[block / 2];
     const uint32_t own[2] = {block % 2 == 0 ? four.x : four.z, block % 2 == 0 ? four.y : four.w};
@@ -269,15 +286,14 @@ VITRINE_DEVICE void bf16_fragments(const PackedLayout& layout, const ChunkWords<
 template <typename P>
 VITRINE_DEVICE void bf16_biases(const PackedLayout& layout, const ChunkWords<P>& words, int group,
                                 uint32_t (&bias)[2]) {
-  constexpr uint32_t k136 = 0x43084308u, k140 = 0x430c430cu;
+  constexpr uint32_t k132 = 0x43044304u, k136 = 0x43084308u, k140 = 0x430c430cu;
   if constexpr (P::kKind == PackedKind::kMxfp4) {
     bias[0] = bias[1] = k140;
   } else {
-    constexpr bool kIsInt4 = P::kKind == PackedKind::kInt4;
-    bias[0] = bias[1] = kIsInt4 ? k136 : 0;
+    bias[0] = bias[1] = P::kBias == 8 ? k136 : P::kBias == 4 ? k132 : 0;
     if (layout.offset_format == OffsetFormat::kNone) return;
     for (int i = 0; i < 2; ++i) {
-      bias[i] = bf16_pair((kIsInt4 ? 128 : 0) + bias_of<P>(layout, words, group, i));
+      bias[i] = bf16_pair((P::kBias != 0 ? 128 : 0) + bias_of<P>(layout, words, group, i));
     }
   }
 }

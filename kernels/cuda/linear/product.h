@@ -24,7 +24,7 @@ constexpr PackedLayout largest_layout() {
   PackedLayout layout;
   layout.group_size = kChunkCols / P::kGroups;
   layout.offset_format = P::kIsInteger ? OffsetFormat::kF32 : OffsetFormat::kNone;
-  layout.chunk_bytes = P::kUnits * kPackedUnitBytes;
+  layout.chunk_bytes = P::kNumberBytes;
   if (P::kKind != PackedKind::kBF16) layout.chunk_bytes += P::kGroups * (64 + 64);  // float32 pairs
   return layout;
 }

@@ -164,10 +164,14 @@ struct StreamRing {
         for (int unit = 0; unit < Shape::P::kUnits; ++unit) {
           copy_async16(own + kPackedUnitBytes * unit, from + kPackedUnitBytes * unit);
         }
-        // Scales and offsets are 512 bytes at most: one copy a lane.
+        // Scales and offsets are 512 bytes at most: one copy a lane, two with high bits before
+        // them.
         constexpr int kNumbers = kPackedUnitBytes * Shape::P::kUnits;
-        if (16 * lane_index() < chunk_bytes - kNumbers) {
-          copy_async16(own + kNumbers, from + kNumbers);
+        constexpr int kCopies = Shape::P::kHasHighBits ? 2 : 1;
+        VITRINE_UNROLL
+        for (int i = 0; i < kCopies; ++i) {
+          const int at = kNumbers + kPackedUnitBytes * i;
+          if (16 * lane_index() < chunk_bytes - at) copy_async16(own + at, from + at);
         }
         next[r] += chunk_bytes;
       }

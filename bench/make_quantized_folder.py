@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a folder of OLMoE's shape with random weights in integers, to measure speed on.
+
+    make_quantized_folder.py OUT --bits 3|4|8 [--group 128] [--asymmetric]
+                             [--layers 4] [--hidden 2048] [--width 1024] [--experts 64]
+                             [--vocabulary 8192] [--seed 1]
+
+The layout is compressed-tensors' `pack-quantized`; embeddings and the head are bfloat16, as the router
+is. Numbers are drawn as random bits under one scale a matrix, so that activations stay finite. Needs
+numpy. At most one tensor is in memory.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+
+import numpy as np
+
+
+def projections(shape, layer):
+    """Yields (module, rows, columns) of a layer."""
+    base = f"model.layers.{layer}."
+    for name in ("q", "k", "v", "o"):
+        yield f"{base}self_attn.{name}_proj", shape.hidden, shape.hidden
+    for expert in range(shape.experts):
+        for name in ("gate", "up"):
+            yield f"{base}mlp.experts.{expert}.{name}_proj", shape.width, shape.hidden
+        yield f"{base}mlp.experts.{expert}.down_proj", shape.hidden, shape.width
+
+
+def bfloat16(values):
+    """Cuts float32 off to bfloat16."""
+    return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def floats(name, shape, value):
+    """A tensor of bfloat16 that `value` makes of a generator."""
+    return name, "BF16", shape, lambda generator: bfloat16(value(generator))
+
+
+def normals(name, rows, columns):
+    return floats(name, [rows, columns], lambda generator: generator.standard_normal(
+        (rows, columns), np.float32) / np.float32(math.sqrt(columns)))
+
+
+def ones(name, count):
+    return floats(name, [count], lambda _: np.ones(count))
+
+
+def integers(module, rows, columns, shape):
+    """The tensors of a quantized matrix."""
+    words = (columns * shape.bits + 31) // 32
+    groups = -(-columns // shape.group)
+    deviation = 2**shape.bits / math.sqrt(12)
+    random_words = lambda size: lambda generator: generator.integers(
+        0, 2**32, size, np.uint32, endpoint=False)
+    yield f"{module}.weight_packed", "I32", [rows, words], random_words((rows, words))
+    yield floats(f"{module}.weight_scale", [rows, groups],
+                 lambda _: np.full((rows, groups), 1 / (deviation * math.sqrt(columns))))
+    yield (f"{module}.weight_shape", "I64", [2], lambda _: np.array([rows, columns], np.int64))
+    if shape.asymmetric:
+        size = ((rows * shape.bits + 31) // 32, groups)
+        yield f"{module}.weight_zero_point", "I32", list(size), random_words(size)
+
+
+def tensors(shape):
+    """Yields (name, type, shape, maker of its values)."""
+    yield normals("model.embed_tokens.weight", shape.vocabulary, shape.hidden)
+    for layer in range(shape.layers):
+        base = f"model.layers.{layer}."
+        for name in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm",
+                     "self_attn.k_norm"):
+            yield ones(f"{base}{name}.weight", shape.hidden)
+        yield normals(f"{base}mlp.gate.weight", shape.experts, shape.hidden)
+        for module, rows, columns in projections(shape, layer):
+            yield from integers(module, rows, columns, shape)
+    yield ones("model.norm.weight", shape.hidden)
+    yield normals("lm_head.weight", shape.vocabulary, shape.hidden)
+
+
+def config(shape):
+    weights = {"num_bits": shape.bits, "type": "int", "symmetric": not shape.asymmetric,
+               "group_size": shape.group, "strategy": "group", "dynamic": False}
+    return {
+        "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "hidden_size": shape.hidden,
+        "intermediate_size": shape.width, "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.hidden // 128, "num_key_value_heads": shape.hidden // 128,
+        "num_experts": shape.experts, "num_experts_per_tok": min(8, shape.experts),
+        "norm_topk_prob": False, "vocab_size": shape.vocabulary, "max_position_embeddings": 4096,
+        "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+        "hidden_act": "silu", "attention_bias": False, "clip_qkv": None, "torch_dtype": "bfloat16",
+        "quantization_config": {
+            "quant_method": "compressed-tensors", "format": "pack-quantized",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+            "ignore": ["lm_head"] + [f"model.layers.{i}.mlp.gate" for i in range(shape.layers)]}}
+
+
+def write(folder, shape):
+    sizes = {"BF16": 2, "I32": 4, "I64": 8}
+    header, offset = {}, 0
+    for name, dtype, extents, _ in tensors(shape):
+        end = offset + sizes[dtype] * math.prod(extents)
+        header[name] = {"dtype": dtype, "shape": extents, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    generator = np.random.Generator(np.random.SFC64(shape.seed))
+    folder.mkdir(parents=True)
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, _, _, values in tensors(shape):
+            file.write(np.ascontiguousarray(values(generator)).tobytes())
+    (folder / "config.json").write_text(json.dumps(config(shape), indent=1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--bits", type=int, choices=(3, 4, 8), required=True)
+    parser.add_argument("--asymmetric", action="store_true")
+    for name, default in (("group", 128), ("layers", 4), ("hidden", 2048), ("width", 1024),
+                          ("experts", 64), ("vocabulary", 8192), ("seed", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    arguments = parser.parse_args()
+    write(arguments.out, arguments)
+
+
+if __name__ == "__main__":
+    main()
