@@ -124,6 +124,10 @@ struct VITRINE_API QuantizedTensors {
   bool is_in_place = false;         ///< rows stand in the file as they are read
   std::optional<DType> floats = {};   ///< F32 or BF16: rows are floats, which holds them exactly
   std::string_view widened_for = {};  ///< why they are floats; empty where they are not
+  /// Where they are floats: what their rows read as without loss, too, times `multiplier`
+  /// (Checkpoint::read_quantized_blocks), for kernels that take it; null: nothing.
+  const BlockFormat* blocks = nullptr;
+  float multiplier = 1.0f;  ///< of `blocks`; else 1
   /// Holds the group of each column, where columns of a group do not lie side by side (act-order).
   std::shared_ptr<const std::vector<int32_t>> column_groups = nullptr;
   const checkpoint::ModuleLayout* layout = nullptr;  ///< what reads them
@@ -273,6 +277,10 @@ class VITRINE_API Checkpoint {
   /// product rounded once. Throws as read_quantized_rows.
   std::vector<float> read_quantized_floats(const QuantizedTensors& tensors, int64_t row_begin,
                                            int64_t row_end) const;
+  /// Reads those rows as the blocks of QuantizedTensors::blocks, row after row. Throws kIo, kBadFile
+  /// for a scale that is negative or no number, kInvalidArgument for a module without blocks.
+  std::vector<std::byte> read_quantized_blocks(const QuantizedTensors& tensors, int64_t row_begin,
+                                               int64_t row_end) const;
   /// Reads the scales of the rows from `row_begin` to `row_end` - 1, one for each group: [rows,
   /// groups()]. Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it
   /// hasn't.

@@ -125,6 +125,12 @@ std::vector<int8_t> ModuleLayout::read_zero_points(const Checkpoint&, const Quan
   return {};
 }
 
+std::vector<std::byte> ModuleLayout::read_blocks(const Checkpoint&, const QuantizedTensors& tensors,
+                                                 int64_t, int64_t) const {
+  throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(tensors.numbers->name) +
+                                               " holds no blocks; expected to be read as floats");
+}
+
 std::vector<float> ModuleLayout::read_floats(const Checkpoint& checkpoint,
                                              const QuantizedTensors& tensors, int64_t row_begin,
                                              int64_t row_end) const {

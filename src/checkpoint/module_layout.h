@@ -84,6 +84,10 @@ class ModuleLayout {
   virtual std::vector<int8_t> read_zero_points(const Checkpoint& checkpoint,
                                                const QuantizedTensors& tensors, int64_t row_begin,
                                                int64_t row_end) const;
+  /// Reads rows as blocks (QuantizedTensors::blocks).
+  virtual std::vector<std::byte> read_blocks(const Checkpoint& checkpoint,
+                                             const QuantizedTensors& tensors, int64_t row_begin,
+                                             int64_t row_end) const;
   /// Reads rows as float32. This one reads rows of integers.
   virtual std::vector<float> read_floats(const Checkpoint& checkpoint,
                                          const QuantizedTensors& tensors, int64_t row_begin,

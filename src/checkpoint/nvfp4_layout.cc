@@ -4,9 +4,8 @@
 // .weight_global_scale, which divides the scales. ModelOpt: {base}.weight, .weight_scale and
 // .weight_scale_2, which multiplies them.
 //
-// No kernel here reads groups of 16 with scales of 8 bits: rows are floats, rounded to bfloat16 as
-// both writers' own dequantization rounds them. The parts stand apart (numbers, scales, one
-// factor), as blocks of a kernel to come would take them.
+// Rows are floats, rounded to bfloat16 as both writers' own dequantization rounds them; or blocks of
+// GGUF's type of that name, where 64 divides the columns, times what multiplies the scales.
 #include <algorithm>
 #include <cmath>
 
@@ -17,6 +16,9 @@ namespace vitrine::checkpoint {
 namespace {
 
 constexpr int64_t kNvfp4Columns = 16;  // that share a scale
+constexpr uint32_t kNvfp4Type = 40;    // ggml's
+constexpr size_t kBlockGroups = 4;     // of a block
+constexpr uint8_t kLeastBadScale = 0x7f, kMinusZero = 0x80;
 constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                              -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
@@ -40,19 +42,53 @@ class Nvfp4Layout final : public ModuleLayout {
     tensors.others.push_back(&factor);
     tensors.floats = DType::kBF16;
     tensors.widened_for = "its 4-bit floats with an 8-bit scale for 16 columns";
+    const BlockFormat* format = find_block_format(kNvfp4Type);
+    if (format != nullptr && tensors.cols % format->block_size == 0) {
+      tensors.blocks = format;
+      const float number = read_factor(place.checkpoint, tensors);
+      tensors.multiplier = divides_ ? 1.0f / number : number;
+    }
     return tensors;
+  }
+
+  std::vector<std::byte> read_blocks(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
+                                     int64_t row_begin, int64_t row_end) const override {
+    const int64_t cols = tensors.cols, groups = tensors.stored_groups();
+    const int64_t count = row_end - row_begin;
+    const auto numbers = read_elements<uint8_t>(checkpoint, *tensors.numbers, row_begin * cols / 2,
+                                                count * cols / 2);
+    const auto scales =
+        read_elements<uint8_t>(checkpoint, *tensors.scales, row_begin * groups, count * groups);
+    std::vector<std::byte> blocks;
+    blocks.reserve(static_cast<size_t>(count * cols / tensors.blocks->block_size *
+                                       tensors.blocks->block_bytes));
+    for (size_t first = 0; first < scales.size(); first += kBlockGroups) {
+      for (size_t group = first; group < first + kBlockGroups; ++group) {
+        if (scales[group] >= kLeastBadScale && scales[group] != kMinusZero) {
+          refuse_element(checkpoint, *tensors.scales,
+                         row_begin * groups + static_cast<int64_t>(group),
+                         "is negative or NaN; expected a scale");
+        }
+        blocks.push_back(static_cast<std::byte>(scales[group] & 0x7f));
+      }
+      for (size_t group = first; group < first + kBlockGroups; ++group) {
+        // A byte here has the numbers of two neighbours, there those of i and i + 8.
+        const uint8_t* pairs = numbers.data() + group * kNvfp4Columns / 2;
+        const auto number = [&](size_t i) { return pairs[i / 2] >> (4 * (i % 2)) & 15; };
+        for (size_t i = 0; i < kNvfp4Columns / 2; ++i) {
+          blocks.push_back(
+              static_cast<std::byte>(number(i) | number(i + kNvfp4Columns / 2) << 4));
+        }
+      }
+    }
+    return blocks;
   }
 
   std::vector<float> read_floats(const Checkpoint& checkpoint, const QuantizedTensors& tensors,
                                  int64_t row_begin, int64_t row_end) const override {
     const int64_t cols = tensors.cols, groups = tensors.stored_groups();
     const int64_t count = row_end - row_begin;
-    const TensorInfo& factor_info = *tensors.others.front();
-    const float factor = read_finite(checkpoint, factor_info, 0, 1).front();
-    if (divides_ && factor == 0) {
-      throw_bad_file(file_of(checkpoint, factor_info) + ": tensor " + quote_text(factor_info.name) +
-                     " is 0; expected a number that divides the scales");
-    }
+    const float factor = read_factor(checkpoint, tensors);
     const auto numbers = read_elements<uint8_t>(checkpoint, *tensors.numbers, row_begin * cols / 2,
                                                 count * cols / 2);
     const auto scales =
@@ -78,6 +114,17 @@ class Nvfp4Layout final : public ModuleLayout {
   }
 
  private:
+  /// Reads what multiplies or divides all scales.
+  float read_factor(const Checkpoint& checkpoint, const QuantizedTensors& tensors) const {
+    const TensorInfo& info = *tensors.others.front();
+    const float factor = read_finite(checkpoint, info, 0, 1).front();
+    if (divides_ && factor == 0) {
+      throw_bad_file(file_of(checkpoint, info) + ": tensor " + quote_text(info.name) +
+                     " is 0; expected a number that divides the scales");
+    }
+    return factor;
+  }
+
   const char* suffix_;
   const char* factor_;
   bool divides_;

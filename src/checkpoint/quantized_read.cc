@@ -87,6 +87,10 @@ std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
       tensors ? checkpoint::partner_of(std::string(base_name)) : std::string();
   if (!partner.empty() && !is_float_class(*tensors)) {
     match_partner(*tensors, find_lone_quantized(partner), find(partner + ".weight") != nullptr);
+  } else if (!partner.empty() && tensors->blocks != nullptr) {
+    // A gate and an up run in one kernel: both as blocks, or neither.
+    const std::optional<QuantizedTensors> other = find_lone_quantized(partner);
+    if (!other || other->blocks != tensors->blocks) tensors->blocks = nullptr;
   }
   return tensors;
 }
@@ -141,6 +145,16 @@ std::vector<float> Checkpoint::read_quantized_floats(const QuantizedTensors& ten
   return tensors.layout->read_floats(*this, tensors, row_begin, row_end);
 }
 
+std::vector<std::byte> Checkpoint::read_quantized_blocks(const QuantizedTensors& tensors,
+                                                         int64_t row_begin, int64_t row_end) const {
+  check_rows(tensors, row_begin, row_end);
+  if (tensors.blocks == nullptr) {
+    throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(tensors.numbers->name) +
+                                                 " is read as floats; expected blocks");
+  }
+  return tensors.layout->read_blocks(*this, tensors, row_begin, row_end);
+}
+
 std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_name) const {
   const std::optional<QuantizedTensors> tensors = find_quantized_tensors(base_name);
   if (!tensors) return std::nullopt;
@@ -171,6 +185,7 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
 }
 
 std::string QuantizedTensors::runs_as() const {
+  if (blocks != nullptr) return std::string(blocks->name);
   if (floats) {
     const std::string name = *floats == DType::kBF16  ? "bf16"
                              : *floats == DType::kF16 ? "f16"
@@ -194,6 +209,10 @@ uint64_t QuantizedTensors::file_bytes() const {
 
 uint64_t QuantizedTensors::memory_bytes() const {
   const auto elements = static_cast<uint64_t>(rows * cols);
+  if (blocks != nullptr) {
+    return elements / static_cast<uint64_t>(blocks->block_size) *
+           static_cast<uint64_t>(blocks->block_bytes);
+  }
   if (floats) return elements * dtype_size(*floats);
   if (number_format == NumberFormat::kE4M3) {
     return elements + static_cast<uint64_t>(rows * groups()) * sizeof(float);

@@ -87,14 +87,16 @@ void report_widened(const Checkpoint& checkpoint, const WidenedMatrices& found,
 }
 
 /// Reports the modules of a folder that are floats in memory, by the type that they become.
-void report_widened_modules(const Checkpoint& checkpoint, bool strict) {
+void report_widened_modules(const Checkpoint& checkpoint, bool strict, bool is_fused_cpu) {
   WidenedMatrices to_f32, to_bf16;
   for (const TensorInfo& info : checkpoint.tensors()) {
     const std::string module = info.name.substr(0, info.name.rfind('.'));
     if (checkpoint.find_quantized(module) != &info) continue;
     if (!checkpoint.quantized_module(module)) continue;  // refused where it is used
-    const auto tensors = checkpoint.find_quantized_tensors(module);
+    auto tensors = checkpoint.find_quantized_tensors(module);
     if (!tensors->floats || tensors->widened_for.empty()) continue;
+    if (is_fused_cpu && tensors->blocks != nullptr) continue;
+    tensors->blocks = nullptr;
     (*tensors->floats == DType::kF32 ? to_f32 : to_bf16)
         .add(std::string(tensors->format) + " (" + std::string(tensors->widened_for) + ")",
              tensors->file_bytes(), tensors->memory_bytes());
@@ -105,7 +107,7 @@ void report_widened_modules(const Checkpoint& checkpoint, bool strict) {
 
 }  // namespace
 
-void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
+void report_float_blocks(const Checkpoint& checkpoint, bool strict, bool is_fused_cpu) {
   WidenedMatrices found;
   for (const TensorInfo& info : checkpoint.tensors()) {
     const std::string module = module_in_blocks(info);
@@ -113,7 +115,7 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
     found.add(std::string(info.block_format->name), info.stored_bytes, info.num_bytes);
   }
   report_widened(checkpoint, found, "float32", strict);
-  if (checkpoint.is_quantized()) report_widened_modules(checkpoint, strict);
+  if (checkpoint.is_quantized()) report_widened_modules(checkpoint, strict, is_fused_cpu);
 }
 
 void require_adapter(int adapter, int count) {

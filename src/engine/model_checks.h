@@ -16,8 +16,9 @@ void require_no_surplus(const Checkpoint& checkpoint, const ModelConfig& config)
 bool has_packed_blocks(const Checkpoint& checkpoint);
 
 /// Logs one line on matrices whose blocks no fused kernel reads: they run as the float32 that they
-/// mean. Where `strict`, throws it as kUnsupported.
-void report_float_blocks(const Checkpoint& checkpoint, bool strict);
+/// mean. Where `strict`, throws it as kUnsupported. `is_fused_cpu`: the CPU's fused kernels run,
+/// which read blocks of modules of folders, too.
+void report_float_blocks(const Checkpoint& checkpoint, bool strict, bool is_fused_cpu);
 
 /// Throws kInvalidArgument unless `adapter` is one of `count`, or -1.
 void require_adapter(int adapter, int count);

@@ -12,6 +12,8 @@
 namespace vitrine::model {
 namespace {
 
+constexpr int64_t kBlockGroup = 32;  // columns of a scale of what kernels read as blocks
+
 class CheckpointFloats final : public FloatWeights {
  public:
   explicit CheckpointFloats(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -21,7 +23,9 @@ class CheckpointFloats final : public FloatWeights {
     if (const auto quantized = checkpoint_.find_quantized_tensors(module)) {
       check_matrix_shape(checkpoint_, module, quantized->rows, quantized->cols, rows, cols);
       const bool is_float = quantized->floats || quantized->number_format == NumberFormat::kE4M3;
-      matrix.group_size = is_float ? 0 : quantized->group_size;
+      matrix.group_size = quantized->blocks != nullptr ? kBlockGroup
+                          : is_float                    ? 0
+                                                        : quantized->group_size;
       matrix.values = checkpoint_.read_quantized_floats(*quantized, 0, rows);
       return matrix;
     }
@@ -29,7 +33,7 @@ class CheckpointFloats final : public FloatWeights {
       matrix.values = join_latent_halves(checkpoint_, *halves, rows, cols);
       return matrix;
     }
-    if (find_packed_blocks(checkpoint_, module) != nullptr) matrix.group_size = 32;
+    if (find_packed_blocks(checkpoint_, module) != nullptr) matrix.group_size = kBlockGroup;
     const std::array<int64_t, 2> shape = {rows, cols};
     matrix.values = checkpoint_.read_f32(checkpoint_.require(module + ".weight", shape));
     return matrix;

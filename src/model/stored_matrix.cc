@@ -109,6 +109,17 @@ void read_widened_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix,
   narrow_floats(rows, *matrix.quantized->floats, matrix.data + row_begin * matrix.stored_row_bytes);
 }
 
+/// Reads rows of a quantized module as blocks, as read_stored_rows.
+void read_block_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                     const StoredMatrix& matrix, int64_t row_begin, int64_t row_end) {
+  const std::vector<std::byte> blocks = checkpoint.read_quantized_blocks(
+      *matrix.quantized, matrix.first_row + row_begin, matrix.first_row + row_end);
+  const int64_t bad_row =
+      kernel.pack_blocks(matrix.weight.block_format, matrix.weight, row_begin, row_end,
+                         blocks.data(), matrix.data, matrix.scales, matrix.offsets);
+  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, matrix.first_row + bad_row);
+}
+
 /// Reads rows of integers whatever the file's layout, as read_stored_rows.
 void read_integer_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                        const StoredMatrix& matrix, int64_t row_begin, int64_t row_end) {
@@ -224,7 +235,7 @@ bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
 }
 
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
-                                int64_t rows, int64_t cols) {
+                                int64_t rows, int64_t cols, bool takes_blocks) {
   const std::array<int64_t, 2> shape = {rows, cols};
   StoredMatrix matrix;
   matrix.quantized = checkpoint.find_quantized_tensors(module);
@@ -232,6 +243,15 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
     const QuantizedTensors& tensors = *matrix.quantized;
     check_matrix_shape(checkpoint, module, tensors.rows, tensors.cols, rows, cols);
     matrix.info = tensors.numbers;
+    if (takes_blocks && tensors.blocks != nullptr &&
+        kernels::has_block_format(tensors.blocks->ggml_type)) {
+      const auto format = static_cast<kernels::BlockFormat>(tensors.blocks->ggml_type);
+      matrix.weight = kernels::block_weight(format, rows, cols);
+      matrix.weight.multiplier = tensors.multiplier;
+      matrix.stored_row_bytes = kernels::block_row_bytes(format, cols);
+      matrix.bytes = kernels::packed_bytes(matrix.weight);
+      return matrix;
+    }
     matrix.weight = quantized_weight(tensors);
     matrix.stored_row_bytes = tensors.floats
                                   ? cols * static_cast<int64_t>(dtype_size(*tensors.floats))
@@ -268,6 +288,9 @@ Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix,
 void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                       const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                       std::vector<std::byte>& buffer) {
+  if (matrix.quantized && matrix.weight.format == kernels::WeightFormat::kBlocks) {
+    return read_block_rows(kernel, checkpoint, matrix, row_begin, row_end);
+  }
   if (matrix.quantized && matrix.quantized->floats) {
     return read_widened_rows(checkpoint, matrix, row_begin, row_end);
   }

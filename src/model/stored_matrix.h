@@ -47,10 +47,11 @@ struct StoredMatrix {
 void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module, int64_t found_rows,
                         int64_t found_cols, int64_t rows, int64_t cols);
 
-/// Finds a matrix. Throws kBadFile for a missing tensor or another shape, kUnsupported for another
+/// Finds a matrix. Modules of folders that read as blocks or as floats are blocks where the kernels
+/// take these. Throws kBadFile for a missing tensor or another shape, kUnsupported for another
 /// dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
-                                int64_t rows, int64_t cols);
+                                int64_t rows, int64_t cols, bool takes_blocks = true);
 /// Makes the error of a matrix that has a scale that is infinite or no number, or a NaN among 8-bit
 /// floats; row -1: unknown.
 Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row);

@@ -78,7 +78,7 @@ const kernels::Weight& CheckpointWeights::matrix_rows(const std::string& module,
   const std::string name = name_of_rows(module, rows, begin, end);
   auto found = matrices_.find(name);
   if (found == matrices_.end()) {
-    StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
+    StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols, takes_blocks_);
     stored.keep_rows(begin, end);
     const bool is_packed = !(mapped_ && map(stored, module));
     if (is_packed && read_) {
@@ -180,7 +180,7 @@ Error CheckpointWeights::bad_number_error(const kernels::Weight& matrix) const {
   const int64_t rows =
       quantized ? quantized->rows : checkpoint_.find(module + ".weight")->shape.front();
   return model::bad_number_error(checkpoint_,
-                                 find_stored_matrix(checkpoint_, module, rows, matrix.cols), -1);
+                                 find_stored_matrix(checkpoint_, module, rows, matrix.cols, takes_blocks_), -1);
 }
 
 std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {

@@ -54,6 +54,9 @@ class CheckpointWeights : public ops::PackedWeights {
         experts_(kernel, checkpoint_, memory_, expert_cache_bytes, read, reads_ahead),
         caches_experts_(expert_cache_bytes > 0) {}
 
+  /// Reads modules of folders that no device's kernels take as blocks as floats.
+  void read_for_device() { takes_blocks_ = false; }
+
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override {
     return matrix_rows(module, rows, cols, 0, rows);
   }
@@ -100,6 +103,7 @@ class CheckpointWeights : public ops::PackedWeights {
   const kernels::CpuKernels& kernel_;
   Checkpoint checkpoint_;
   bool read_, mapped_;
+  bool takes_blocks_ = true;
   WeightMemory memory_;
   FileExpertCache experts_;
   bool caches_experts_;

@@ -41,6 +41,7 @@ class DeviceExecutor final : public Executor {
     check_options(inputs);
     const kernels::CpuKernels& kernel = ops::select_cpu_kernels();
     model::CheckpointWeights weights(kernel, inputs.checkpoint, inputs.weights_read);
+    weights.read_for_device();
     std::vector<float> cos, sin;
     fill_rope_tables(inputs.config, inputs.options, cos, sin);
     model_ =
