@@ -53,8 +53,11 @@ struct CalibrationRequest {
   /// they are taken in turn (cover_windows() chooses by what the model's experts lack).
   std::function<WindowChoice(const std::vector<std::vector<int32_t>>& windows)> choose = {};
   int64_t pool = 0;  ///< tokens to choose from, at least `tokens`; 0: four times as many
-  /// Governance, as whoever answers for the corpus states it: goes into the manifest.
-  std::string licence, purpose, retention, version;
+  // Governance, as whoever answers for the corpus states it, goes into the manifest.
+  std::string licence;       ///< of the texts
+  std::string purpose;       ///< for which they may be used
+  std::string retention;     ///< how long they are kept
+  std::string version;       ///< of the corpus
   std::string expires = {};  ///< the last day on which it holds, "2027-06-30"; empty: always
   /// A JSON object for the manifest, on what another scrubber found: its report's name, size and
   /// hash. Empty: there is none.
