@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <vector>
 
+#include "calibrate_experts.h"
 #include "calibration_texts.h"
 #include "chat_prompt.h"
 #include "common.h"
 #include "prompt_file.h"
 #include "prompt_options.h"
+#include "quantize_evidence.h"
 #include "text_file.h"
 #include "vitrine/gguf_export.h"
 
@@ -28,7 +30,8 @@ constexpr int64_t kMostTokens = int64_t{1} << 28;
 struct CalibrateArguments {
   std::string model, out, importance, calibration;
   std::vector<std::string> texts, evaluations;
-  std::string licence, purpose, retention, version;
+  std::string licence, purpose, retention, version, expires, scrubber_report;
+  CalibrateExperts experts;
   int64_t tokens = 65536, window = 512;
   bool no_scrubbing = false;
 };
@@ -121,7 +124,17 @@ std::string describe(const vitrine::CalibrationTexts& calibration, const std::st
                         manifest["separation"]["shared_tokens"].get<int64_t>(),
                         manifest["separation"]["largest_likeness"].get<double>());
   }
-  return text;
+  return text + describe_experts(calibration);
+}
+
+/// What a manifest says of a scrubber's report: nothing that is in it.
+std::string report_record(const std::string& path) {
+  if (path.empty()) return "";
+  const std::string report = read_text_file(path, kMaxSourceBytes);
+  return nlohmann::ordered_json({{"name", fs::path(path).filename().string()},
+                                 {"bytes", report.size()},
+                                 {"sha256", vitrine::sha256_of_text(report)}})
+      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void write_importance(const CalibrateArguments& arguments,
@@ -130,7 +143,8 @@ void write_importance(const CalibrateArguments& arguments,
   for (const std::vector<int32_t>& text : texts) longest = std::max(longest, text.size());
   const std::string& source = arguments.calibration.empty() ? arguments.out : arguments.calibration;
   vitrine::write_importance_matrix(
-      arguments.importance, vitrine::measure_importance(arguments.model, texts),
+      arguments.importance,
+      vitrine::measure_importance(arguments.model, texts, 0, arguments.experts.is_lenient()),
       fs::path(source).filename().string(), std::ssize(texts), static_cast<int64_t>(longest));
 }
 
@@ -149,6 +163,8 @@ int run_calibrate(const CalibrateArguments& arguments) {
   if (arguments.texts.empty() || arguments.out.empty()) {
     refuse("a calibration is made of --text and written to --out; expected both");
   }
+  arguments.experts.check();
+  require_calendar_day("--expires", arguments.expires);
   require_output_folder("--out", arguments.out);
   if (!arguments.importance.empty()) require_output_folder("--imatrix", arguments.importance);
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
@@ -171,12 +187,16 @@ int run_calibrate(const CalibrateArguments& arguments) {
   request.purpose = arguments.purpose;
   request.retention = arguments.retention;
   request.version = arguments.version;
+  request.expires = arguments.expires;
+  request.scrubber_report = report_record(arguments.scrubber_report);
+  arguments.experts.prepare(arguments.model, request);
+  catch_interrupts();
   request.progress = [](const std::string&) {
     stop_if_interrupted("calibrate: cancelled before the end; nothing was written");
   };
   const std::string digest = vitrine::sha256_of_text(checkpoint.tokenizer_json());
-  const vitrine::CalibrationTexts calibration =
-      vitrine::make_calibration(tokenizer, digest, request);
+  vitrine::CalibrationTexts calibration = vitrine::make_calibration(tokenizer, digest, request);
+  arguments.experts.measure(arguments.model, calibration);
   vitrine::write_calibration(arguments.out, calibration);
   if (!arguments.importance.empty()) write_importance(arguments, calibration.texts);
   write_out(describe(calibration, arguments.out));
@@ -220,9 +240,15 @@ void add_calibrate(CLI::App& app, Command& command) {
         std::tuple("--purpose", &arguments->purpose, "they may be used for, for the manifest"),
         std::tuple("--retention", &arguments->retention,
                    "how long they are kept, for the manifest"),
-        std::tuple("--corpus-version", &arguments->version, "of the corpus, for the manifest")}) {
-    calibrate->add_option(name, *value, help);
+        std::tuple("--corpus-version", &arguments->version, "of the corpus, for the manifest"),
+        std::tuple("--expires", &arguments->expires,
+                   "last day on which it holds, as 2027-06-30, for the manifest"),
+        std::tuple("--scrubber-report", &arguments->scrubber_report,
+                   "file on what another scrubber found in the texts: the manifest has its name, "
+                   "size and SHA-256")}) {
+    calibrate->add_option(name, *value, help)->check(not_empty());
   }
+  arguments->experts.add_to(*calibrate);
   calibrate->callback(
       [arguments, &command] { command = [arguments] { return run_calibrate(*arguments); }; });
 }

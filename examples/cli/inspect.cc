@@ -11,6 +11,7 @@
 
 #include "build_facts.h"
 #include "federate.h"
+#include "inspect_manifest.h"
 #include "lora_options.h"
 #include "memory_need.h"
 #include "vitrine/engine.h"
@@ -23,6 +24,8 @@ struct InspectArguments {
   std::string model;
   std::optional<int> context;  // 0: the model's own limit
   bool plan = false, tensors = false, json = false;
+  bool manifest = false;
+  std::string source;
   DeviceOptions device;
 };
 
@@ -296,6 +299,9 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
 }
 
 int run_inspect(const InspectArguments& arguments) {
+  if (arguments.manifest) {
+    return inspect_manifest(arguments.model, arguments.source, arguments.json);
+  }
   if (std::filesystem::path(arguments.model).extension() == ".json") {
     if (arguments.plan || arguments.tensors || arguments.context) {
       refuse("--plan, --tensors and -c are of one model; expected a model, not a federation file");
@@ -338,6 +344,14 @@ void add_inspect(CLI::App& app, Command& command) {
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");
+  CLI::Option* manifest =
+      inspect->add_flag("--manifest", arguments->manifest,
+                        "how `quantize` made this folder, by its manifest, held against its files");
+  inspect
+      ->add_option("--source", arguments->source,
+                   "folder that it was made of, whose files are held against the manifest, too")
+      ->check(not_empty())
+      ->needs(manifest);
   add_lora(*inspect, arguments->device.lora);
   arguments->device.add_to(*inspect);
   inspect->callback(

@@ -15,6 +15,8 @@
 #include "calibration_texts.h"
 #include "closing_note.h"
 #include "common.h"
+#include "quantize_adapters.h"
+#include "quantize_evidence.h"
 #include "quantize_gate.h"
 #include "quantize_gguf.h"
 #include "text_file.h"
@@ -38,6 +40,8 @@ struct QuantizeArguments {
   bool keep_head = false, by_use = false;
   bool lenient_weights = false;
   QuantizeGate gate;
+  QuantizeEvidence evidence;
+  QuantizeAdapters adapters;
   GgufArguments gguf;
 };
 
@@ -99,14 +103,6 @@ vitrine::QuantizeEvaluation evaluate(const Evaluation& evaluation, const std::st
   found.result_perplexity = comparison.second_perplexity;
   found.mean_kl = comparison.mean_kl;
   return found;
-}
-
-/// What this machine's kernels would be compiled for: quantizing itself depends on none.
-std::string machine_instruction_set() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512vnni")) return "avx512";
-#endif
-  return "portable";
 }
 
 /// Bytes in the files by module: its weight with scales and zero points.
@@ -232,6 +228,12 @@ int run_quantize(QuantizeArguments& arguments) {
     if (!arguments.scheme.empty())
       refuse(fmt::format("{}: --scheme makes a folder; expected --type for a .gguf file",
                          arguments.out));
+    if (arguments.evidence.is_given()) {
+      refuse(
+          fmt::format("{}: --seal and --expires are of a folder's manifest, and a .gguf file has "
+                      "none; expected neither",
+                      arguments.out));
+    }
     return arguments.gguf.run(arguments.model, arguments.out, arguments.lenient_weights);
   }
   if (arguments.gguf.is_given()) {
@@ -264,8 +266,9 @@ int run_quantize(QuantizeArguments& arguments) {
   if (!arguments.calibration.empty()) {
     options.calibration = read_calibration_texts(arguments.calibration, checkpoint);
   }
+  arguments.evidence.prepare(arguments.model, arguments.calibration);
   options.tool_version = VITRINE_VERSION;
-  options.instruction_set = machine_instruction_set();
+  options.instruction_set = vitrine::cpu_instruction_set();
   options.progress = [terminal](int64_t done, int64_t total, std::string_view tensor) {
     stop_if_interrupted("quantize: cancelled before the end; nothing was written");
     if (terminal) {
@@ -278,6 +281,13 @@ int run_quantize(QuantizeArguments& arguments) {
     evaluation = prepare_evaluation(arguments, checkpoint);
     options.instruction_set = evaluation->source->summary().isa;
   }
+  AdapterText adapter_text;
+  if (arguments.adapters.is_wanted()) {
+    if (!evaluation) refuse("--adapter compares models on a text; expected --eval");
+    adapter_text = {arguments.model, evaluation->ids, evaluation->window,
+                    evaluation_options(evaluation->window, evaluation->is_lenient)};
+    arguments.adapters.prepare(adapter_text);
+  }
   QuantizeGate& gate = arguments.gate;
   if (gate.is_wanted()) gate.prepare(arguments.model, arguments.out);
   if (evaluation || gate.is_wanted()) {
@@ -285,10 +295,18 @@ int run_quantize(QuantizeArguments& arguments) {
       if (terminal) std::fputs("\r\033[K", stderr);
       std::optional<vitrine::QuantizeEvaluation> found;
       if (evaluation) found = evaluate(*evaluation, folder);
+      if (arguments.adapters.is_wanted()) arguments.adapters.compare(adapter_text, folder);
       if (gate.is_wanted()) gate.check(folder);
       return found;
     };
   }
+  options.facts = [&](const std::string&) {
+    nlohmann::ordered_json facts = arguments.evidence.facts();
+    facts["gate"] = gate.record();
+    facts["adapters"] = arguments.adapters.record();
+    return facts.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  options.finish = [&](const std::string& folder) { arguments.evidence.seal(folder); };
   vitrine::QuantizeReport report;
   try {
     report = vitrine::quantize_checkpoint(arguments.model, arguments.out, options);
@@ -297,7 +315,7 @@ int run_quantize(QuantizeArguments& arguments) {
     return 3;
   }
   if (terminal) std::fputs("\r\033[K", stderr);
-  write_out(describe(arguments, report));
+  write_out(describe(arguments, report) + arguments.adapters.describe());
   warn_of_growth(checkpoint, arguments.out, report);
   return gate.exit_code();
 }
@@ -351,6 +369,8 @@ void add_quantize(CLI::App& app, Command& command) {
   add_lenient_weights(*quantize, arguments->lenient_weights);
   arguments->gguf.add_to(*quantize);
   arguments->gate.add_to(*quantize);
+  arguments->evidence.add_to(*quantize);
+  arguments->adapters.add_to(*quantize);
   add_quiet(*quantize);
   quantize->callback(
       [arguments, &command] { command = [arguments] { return run_quantize(*arguments); }; });

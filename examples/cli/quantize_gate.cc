@@ -68,4 +68,9 @@ void QuantizeGate::check(const std::string& folder) {
                   verdict_->gate, path));
 }
 
+nlohmann::ordered_json QuantizeGate::record() const {
+  if (!verdict_) return nullptr;
+  return {{"verdict", nlohmann::ordered_json::parse(vitrine::verdict_json(*verdict_))}};
+}
+
 }  // namespace cli

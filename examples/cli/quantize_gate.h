@@ -25,6 +25,8 @@ class QuantizeGate {
   void prepare(const std::string& source, const std::string& out);
   /// Evaluates a folder and holds it to the gate. Throws GateRefused, and kCancelled after Ctrl-C.
   void check(const std::string& folder);
+  /// Returns the verdict for a manifest; null where there is none.
+  nlohmann::ordered_json record() const;
   /// 0 where it passed, 4 where it is inconclusive.
   int exit_code() const { return verdict_ ? verdict_->exit_code() : 0; }
 

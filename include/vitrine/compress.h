@@ -64,6 +64,12 @@ struct QuantizeOptions {
   /// Called with the finished folder (under its temporary name) before the manifest is written and
   /// the folder takes its place. May throw: nothing is left behind.
   std::function<std::optional<QuantizeEvaluation>(const std::string& result_folder)> evaluate;
+  /// Called behind `evaluate`, with that folder. Returns a JSON object whose members the manifest
+  /// takes: "expires", "corpus", "gate", "adapters" … May throw: nothing is left behind.
+  std::function<std::string(const std::string& result_folder)> facts = {};
+  /// Called with the folder when its manifest stands there, before it takes its place: to sign it.
+  /// May throw: nothing is left behind.
+  std::function<void(const std::string& result_folder)> finish = {};
 };
 
 /// One quantized tensor.
@@ -109,11 +115,12 @@ struct QuantizeReport {
 /// their values times their scales in float32, rounded to the embedding's dtype, and what of it is
 /// not quantized is written so. config.json, generation_config.json, tokenizer.json and
 /// tokenizer_config.json come along; `vitrine_manifest.json` says how it was made, and of each
-/// tensor that stays why.
+/// tensor that stays why. Its members are docs/compression.md's.
 ///
 /// `out` appears whole or not at all. Without a calibration it streams in blocks of rows: memory
 /// does not grow with the model. Throws kInvalidArgument (unknown scheme, method or group size, a
-/// method without what it needs, `out` exists and isn't empty, `in` has quantized integers),
+/// method without what it needs, `facts` that are no object or name what the manifest has, `out`
+/// exists and isn't empty, `in` has quantized integers),
 /// kUnsupported (a model_type that Vitrine doesn't run), and what Checkpoint::open and the writer
 /// throw. Thread-safe.
 VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,

@@ -35,6 +35,10 @@ class CalibrationReader {
       refuse_field("texts", "lists of token ids");
     }
     for (const Json& text : *texts) calibration.texts.push_back(read_ids(text));
+    const auto statistics = file.find("statistics");
+    if (statistics != file.end() && !statistics->is_null()) {
+      calibration.statistics = parse_statistics(statistics->dump(), path_);
+    }
     return calibration;
   }
 
@@ -75,11 +79,14 @@ void write_calibration(const std::string& path, const CalibrationTexts& calibrat
     throw Error(ErrorKind::kInvalidArgument,
                 "the manifest of a calibration is no JSON; expected an object");
   }
-  const Json file = {{"schema", kSchema},
-                     {"schema_version", 1},
-                     {"tokenizer_sha256", calibration.tokenizer_sha256},
-                     {"manifest", std::move(manifest)},
-                     {"texts", calibration.texts}};
+  Json file = {{"schema", kSchema},
+               {"schema_version", 1},
+               {"tokenizer_sha256", calibration.tokenizer_sha256},
+               {"manifest", std::move(manifest)},
+               {"texts", calibration.texts}};
+  if (calibration.statistics) {
+    file["statistics"] = Json::parse(statistics_json(*calibration.statistics));
+  }
   write_file_atomically(path, file.dump() + "\n");
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "expert_record.h"
 #include "mixed_bits.h"
 #include "stored_form.h"
 
@@ -103,6 +104,20 @@ Json calibration_record(const std::vector<std::vector<int32_t>>& texts) {
   return {{"texts", texts.size()}, {"tokens", tokens}, {"ids_sha256", sha256_of_text(lines)}};
 }
 
+void add_facts(Json& manifest, const std::string& text) {
+  const Json facts = Json::parse(text, nullptr, false);
+  if (!facts.is_object()) {
+    throw Error(ErrorKind::kInvalidArgument, "the facts are no JSON; expected an object");
+  }
+  for (const auto& [name, value] : facts.items()) {
+    if (manifest.contains(name)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "the fact '" + name + "' is the manifest's own; expected another name");
+    }
+    manifest[name] = value;
+  }
+}
+
 /// A file name that isn't UTF-8 is written with replacement characters rather than refused.
 std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -139,7 +154,7 @@ FileRecord record_file(const std::string& folder, const std::string& name) {
 std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& options,
                           const QuantizeReport& report, const std::string& source_name,
                           const std::vector<FileRecord>& source_files,
-                          const std::vector<FileRecord>& result_files) {
+                          const std::vector<FileRecord>& result_files, const std::string& facts) {
   const QuantMethod& method = find_quant_method(base_scheme(options.scheme));
   const std::optional<double> mixed = mixed_bits(options.scheme);
   Json manifest;
@@ -147,6 +162,8 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   manifest["schema_version"] = 1;
   manifest["tool"] = {{"name", "vitrine"}, {"version", options.tool_version}};
   manifest["instruction_set"] = options.instruction_set;
+  manifest["threads"] = thread_count(options.threads);
+  manifest["seed"] = nullptr;  // no method draws a random number
   manifest["source"] = {{"name", source_name}, {"files", file_records(source_files)}};
   manifest["result"] = {{"files", file_records(result_files)}};
   manifest["scheme"] = {
@@ -160,6 +177,8 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   if (!options.calibration.empty()) {
     manifest["calibration"] = calibration_record(options.calibration);
   }
+  manifest["experts"] = experts_record(report);
+  manifest["fallbacks"] = fallbacks_record(report, options.method);
   manifest["tensor_bytes"] = {{"source", report.source_bytes}, {"result", report.result_bytes}};
   Json& quantized = manifest["quantized"] = Json::object();
   for (const QuantizedTensorReport& tensor : report.quantized) {
@@ -189,6 +208,7 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
         {"result_perplexity", evaluation.result_perplexity},
         {"mean_kl", evaluation.mean_kl}};
   }
+  add_facts(manifest, facts);
   return dump(manifest);
 }
 

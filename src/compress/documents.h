@@ -25,9 +25,11 @@ struct FileRecord {
 /// Size and SHA-256 of `folder/name`. Throws kIo.
 FileRecord record_file(const std::string& folder, const std::string& name);
 
+/// `facts`: the text of a JSON object, whose members come last. Throws kInvalidArgument where it is
+/// none, and for a member that the manifest has.
 std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& options,
                           const QuantizeReport& report, const std::string& source_name,
                           const std::vector<FileRecord>& source_files,
-                          const std::vector<FileRecord>& result_files);
+                          const std::vector<FileRecord>& result_files, const std::string& facts);
 
 }  // namespace vitrine::compress

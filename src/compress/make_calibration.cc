@@ -7,6 +7,7 @@
 
 #include "core/sha256.h"
 #include "corpus_report.h"
+#include "cover.h"
 #include "scrubber.h"
 #include "separation.h"
 #include "vitrine/calibration.h"
@@ -17,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kLeastTokens = 8;  // of a window: fewer say nothing
+constexpr size_t kLeastTokens = compress::kLeastWindow;
 
 /// A document's ids, in windows.
 struct Document {
@@ -71,9 +72,12 @@ class CalibrationMaker {
                      {"purpose", request_.purpose},
                      {"retention", request_.retention},
                      {"version", request_.version},
+                     {"expires", request_.expires.empty() ? Json() : Json(request_.expires)},
                      {"sources", sources_json()},
                      {"corpus", corpus_json()},
+                     {"choice", choice_},
                      {"scrubbed", scrubbed_json()},
+                     {"scrubber_report", report_of_another()},
                      {"coverage", report_.json()},
                      {"separation", separation}};
     calibration.manifest = manifest.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -125,22 +129,67 @@ class CalibrationMaker {
     sources_.push_back(std::move(source));
   }
 
-  /// Windows from the source that has given the fewest tokens so far.
-  void take(CalibrationTexts& calibration) {
-    while (tokens_ < request_.tokens) {
-      Source* least = nullptr;
-      for (Source& source : sources_) {
-        if (source.next == source.order.size()) continue;
-        if (least == nullptr || source.taken_tokens < least->taken_tokens) least = &source;
+  /// A window of a document of a source.
+  struct Window {
+    size_t source, document, window;
+  };
+
+  std::vector<int32_t>& ids_of(const Window& window) {
+    return sources_[window.source].documents[window.document].windows[window.window];
+  }
+
+  /// Windows for so many tokens, each from the source that has given the fewest tokens so far.
+  std::vector<Window> in_turn(int64_t tokens) {
+    std::vector<Window> taken;
+    std::vector<int64_t> given(sources_.size());
+    for (int64_t total = 0; total < tokens;) {
+      size_t least = sources_.size();
+      for (size_t i = 0; i < sources_.size(); ++i) {
+        if (sources_[i].next == sources_[i].order.size()) continue;
+        if (least == sources_.size() || given[i] < given[least]) least = i;
       }
-      if (least == nullptr) break;
-      const auto [document, window] = least->order[least->next++];
-      auto& ids = least->documents[document].windows[window];
+      if (least == sources_.size()) break;
+      const auto [document, window] = sources_[least].order[sources_[least].next++];
+      taken.push_back({least, document, window});
+      const int64_t count = std::ssize(ids_of(taken.back()));
+      given[least] += count;
+      total += count;
+    }
+    return taken;
+  }
+
+  /// Windows of the pool as request_.choose has them.
+  std::vector<Window> chosen() {
+    const std::vector<Window> pool =
+        in_turn(std::max(request_.tokens, request_.pool > 0 ? request_.pool : 4 * request_.tokens));
+    std::vector<std::vector<int32_t>> windows;
+    for (const Window& window : pool) windows.push_back(ids_of(window));
+    const WindowChoice choice = request_.choose(windows);
+    choice_ = Json::parse(choice.record, nullptr, false);
+    if (!choice_.is_object()) refuse("the record of a choice is no JSON; expected an object");
+    std::vector<Window> order;
+    std::vector<bool> is_taken(pool.size());
+    for (const size_t i : choice.order) {
+      if (i >= pool.size() || is_taken[i]) {
+        refuse("a choice names window " + std::to_string(i) + " of " + std::to_string(pool.size()) +
+               (i < pool.size() ? " twice" : "") + "; expected each once at most");
+      }
+      is_taken[i] = true;
+      order.push_back(pool[i]);
+    }
+    return order;
+  }
+
+  void take(CalibrationTexts& calibration) {
+    for (const Window& window : request_.choose ? chosen() : in_turn(request_.tokens)) {
+      if (tokens_ >= request_.tokens) break;
+      Source& source = sources_[window.source];
+      std::vector<int32_t>& ids = ids_of(window);
       const auto left = static_cast<size_t>(request_.tokens - tokens_);
       if (ids.size() > left) ids.resize(std::max(left, kLeastTokens));
-      least->taken_tokens += std::ssize(ids);
+      source.taken_tokens += std::ssize(ids);
       tokens_ += std::ssize(ids);
-      least->used[document] = true;
+      source.used[window.document] = true;
       report_.add_window(ids);
       calibration.texts.push_back(ids);
     }
@@ -154,6 +203,13 @@ class CalibrationMaker {
         report_.add_document(source.documents[d].text, source.documents[d].tokens);
       }
     }
+  }
+
+  Json report_of_another() const {
+    if (request_.scrubber_report.empty()) return nullptr;
+    Json report = Json::parse(request_.scrubber_report, nullptr, false);
+    if (!report.is_object()) refuse("a scrubber's report is no JSON; expected an object");
+    return report;
   }
 
   Json separate(const CalibrationTexts& calibration) const {
@@ -243,6 +299,7 @@ class CalibrationMaker {
   compress::Scrubber scrubber_;
   compress::CorpusReport report_;
   std::vector<Source> sources_;
+  Json choice_;
   int64_t tokens_ = 0;
 };
 

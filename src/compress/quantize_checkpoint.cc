@@ -366,6 +366,7 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
     }
   }
   if (options.evaluate) report.evaluation = options.evaluate(folder.path());
+  const std::string facts = options.facts ? options.facts(folder.path()) : "{}";
 
   for (const std::string& path : checkpoint.weight_files()) {
     source_files.push_back(compress::record_file(fs::path(path).parent_path().string(),
@@ -377,9 +378,10 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
   }
   const std::string source_name =
       options.source_name.empty() ? compress::last_part(in) : options.source_name;
-  write_file_atomically(
-      folder.path() + "/vitrine_manifest.json",
-      compress::manifest_json(plan, options, report, source_name, source_files, result_files));
+  write_file_atomically(folder.path() + "/vitrine_manifest.json",
+                        compress::manifest_json(plan, options, report, source_name, source_files,
+                                                result_files, facts));
+  if (options.finish) options.finish(folder.path());
   folder.commit();
   return report;
 }

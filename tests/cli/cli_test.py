@@ -18,6 +18,7 @@ from chat_speculation_cases import ChatSpeculation  # noqa: F401
 from chat_session_cases import ChatEvents, ChatSessions, ChatTurns  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
+from compression_cases import CompressionEvidence  # noqa: F401
 from constraint_cases import Constraint  # noqa: F401
 from draft_head_cases import DraftHeads, FederatedDraftHeads  # noqa: F401
 from embed_cases import Embed  # noqa: F401

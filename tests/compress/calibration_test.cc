@@ -187,6 +187,59 @@ TEST(Calibration, ReplacesAndCountsPersonalData) {
   EXPECT_TRUE(json::parse(plain.manifest)["scrubbed"].is_null());
 }
 
+TEST(Calibration, TakesWindowsAsTheyAreChosen) {
+  const Tokenizer tokenizer = shipped_tokenizer();
+  CalibrationRequest request;
+  request.sources = {source("a.txt", {text_of(200, "train")}),
+                     source("b.txt", {text_of(90, "ship")})};
+  request.tokens = 160;
+  request.window = 32;
+  request.expires = "2030-01-01";
+  request.scrubber_report = R"({"name":"r.json","bytes":3,"sha256":"00"})";
+  const CalibrationTexts in_turn = make_calibration(tokenizer, "", request);
+  EXPECT_TRUE(json::parse(in_turn.manifest)["choice"].is_null());
+  EXPECT_EQ(json::parse(in_turn.manifest)["expires"], "2030-01-01");
+  EXPECT_EQ(json::parse(in_turn.manifest)["scrubber_report"]["name"], "r.json");
+  std::vector<std::vector<int32_t>> pool;
+  request.choose = [&](const std::vector<std::vector<int32_t>>& windows) {
+    pool = windows;
+    return WindowChoice{{19, 2, 7, 3, 11, 12}, R"({"method":"by hand"})"};
+  };
+  const CalibrationTexts chosen = make_calibration(tokenizer, "", request);
+  ASSERT_EQ(pool.size(), 20u);  // four times as many tokens
+  EXPECT_EQ(std::vector(pool.begin(), pool.begin() + 5), in_turn.texts);
+  ASSERT_EQ(chosen.texts.size(), 5u);
+  const std::vector<size_t> expected = {19, 2, 7, 3, 11};
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(chosen.texts[i], pool[expected[i]]) << i;
+  const json manifest = json::parse(chosen.manifest);
+  EXPECT_EQ(manifest["choice"]["method"], "by hand");
+  EXPECT_EQ(manifest["tokens"], 160);
+  EXPECT_EQ(manifest["sources"][0]["tokens_used"].get<int>() +
+                manifest["sources"][1]["tokens_used"].get<int>(),
+            160);
+  request.pool = 224;
+  request.choose = [&](const std::vector<std::vector<int32_t>>& windows) {
+    pool = windows;
+    return WindowChoice{{6}, "{}"};
+  };
+  EXPECT_EQ(make_calibration(tokenizer, "", request).texts.size(), 1u);
+  EXPECT_EQ(pool.size(), 7u);
+  const auto refused = [&](WindowChoice choice, std::string_view word) {
+    request.choose = [&](const auto&) { return choice; };
+    const Error error = error_of([&] { make_calibration(tokenizer, "", request); });
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_TRUE(is_one_line_with(error, {word, "expected"})) << error.what();
+  };
+  refused({{7}, "{}"}, "window 7 of 7");
+  refused({{3, 3}, "{}"}, "twice");
+  refused({{3}, "[]"}, "no JSON");
+  refused({{}, "{}"}, "no text");
+  request.choose = {};
+  request.scrubber_report = "3";
+  EXPECT_EQ(error_of([&] { make_calibration(tokenizer, "", request); }).kind(),
+            ErrorKind::kInvalidArgument);
+}
+
 TEST(Calibration, RefusesWhatIsNoCorpus) {
   const Tokenizer tokenizer = shipped_tokenizer();
   CalibrationRequest request;
