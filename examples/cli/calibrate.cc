@@ -231,7 +231,8 @@ void add_calibrate(CLI::App& app, Command& command) {
   calibrate->add_option(
       "--imatrix", arguments->importance,
       "file to make besides, as llama-imatrix does: the mean squares of what each "
-      "matrix of the model is multiplied with");
+      "matrix of the model is multiplied with; a name that ends in .dat has the older "
+      "form, which ik_llama.cpp reads");
   calibrate->add_flag("--no-scrubbing", arguments->no_scrubbing,
                       "leave e-mail addresses, IBANs, card and telephone numbers, IP addresses and "
                       "keys in the texts");

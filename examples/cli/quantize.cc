@@ -237,7 +237,8 @@ int run_quantize(QuantizeArguments& arguments) {
     return arguments.gguf.run(arguments.model, arguments.out, arguments.lenient_weights);
   }
   if (arguments.gguf.is_given()) {
-    refuse(fmt::format("--type and --imatrix are for .gguf files; {} is none", arguments.out));
+    refuse(
+        fmt::format("--type, --imatrix and --pure are for .gguf files; {} is none", arguments.out));
   }
   if (arguments.scheme.empty()) refuse("--scheme is missing; expected what the matrices become");
   if (arguments.out.ends_with(".safetensors")) {

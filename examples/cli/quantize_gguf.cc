@@ -49,8 +49,12 @@ std::string describe(const std::string& out, const vitrine::GgufExportReport& re
 
 void GgufArguments::add_to(CLI::App& command) {
   command.add_option("--type", type,
-                     "of a .gguf file: f32, f16, bf16, q8_0, q6_k, q5_k, q5_k_m, q4_k, q4_k_m or "
-                     "q4_0");
+                     "of a .gguf file: f32, f16, bf16; q8_0, q6_k, q5_0, q5_1, q5_k, q4_0, q4_1, "
+                     "q4_k, q3_k for all matrices; as llama-quantize mixes them q5_k_m, q5_k_s, "
+                     "q4_k_m, q4_k_s, q3_k_l, q3_k_m, q3_k_s, q2_k, iq4_nl, iq4_xs, iq3_m, iq3_s; "
+                     "with --imatrix alone iq3_xxs, iq2_m, iq2_s, iq2_xs, iq2_xxs");
+  command.add_flag("--pure", pure,
+                   "of a .gguf file: every matrix of a mixture becomes what most are");
   command.add_option("--imatrix", importance,
                      "how much each column counts, of a .gguf file: a file of llama-imatrix, or "
                      "one of `vitrine calibrate`, whose texts go through the model first");
@@ -63,6 +67,7 @@ int GgufArguments::run(const std::string& model, const std::string& out, bool is
   vitrine::ImportanceMatrix matrix;
   vitrine::GgufExportOptions options;
   options.type = type;
+  options.pure = pure;
   if (importance.ends_with(".vcal")) {
     const auto texts = read_calibration_texts(importance, open_model(model));
     matrix = vitrine::measure_importance(model, texts, 0, is_lenient);

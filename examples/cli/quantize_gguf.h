@@ -12,9 +12,10 @@ namespace cli {
 
 struct GgufArguments {
   std::string type, importance;
+  bool pure = false;
 
   void add_to(CLI::App& command);
-  bool is_given() const { return !type.empty() || !importance.empty(); }
+  bool is_given() const { return !type.empty() || !importance.empty() || pure; }
   /// Writes the file; returns the exit code.
   int run(const std::string& model, const std::string& out, bool is_lenient) const;
 };

@@ -33,8 +33,11 @@ VITRINE_API ImportanceMatrix measure_importance(const std::string& model,
                                                 const std::vector<std::vector<int32_t>>& texts,
                                                 int threads = 0, bool lenient_weights = false);
 
-/// Writes one as llama-imatrix does, whole or not at all. `source` is the name of the texts,
-/// `texts` how many of `length` tokens there were. Throws kIo.
+/// Writes one as llama-imatrix does, whole or not at all: a GGUF file, or, where the path ends in
+/// ".dat", the older form, which ik_llama.cpp reads. That one has one number of calls for all
+/// experts of a tensor, ones for an expert that no row reached, and no tensor without rows.
+/// `source` is the name of the texts, `texts` how many of `length` tokens there were. Throws kIo.
+/// Thread-safe.
 VITRINE_API void write_importance_matrix(const std::string& path, const ImportanceMatrix& matrix,
                                          const std::string& source, int64_t texts, int64_t length);
 
@@ -44,10 +47,12 @@ VITRINE_API ImportanceMatrix read_importance_matrix(const std::string& path);
 
 /// How a model becomes a GGUF file.
 struct GgufExportOptions {
-  /// Names what most matrices become: "f32", "f16", "bf16"; "q8_0", "q4_0", "q4_k", "q5_k", "q6_k";
-  /// or a mixture as llama-quantize has it: "q4_k_m", "q5_k_m", in which the head and some of the
-  /// values and downs are q6_k.
+  /// Names what the matrices become, as llama-quantize does: all the same ("f32", "f16", "bf16",
+  /// "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q3_k", "q4_k", "q5_k", "q6_k"), or a mixture by its
+  /// rules, in which the head and some of the values, downs and outputs of attention have more bits
+  /// ("q4_k_m", "iq4_xs"). gguf_export_types() has all.
   std::string type = "bf16";
+  bool pure = false;                             ///< every matrix of a mixture is what most are
   std::string name = {};                         ///< general.name; empty: last part of the path
   const ImportanceMatrix* importance = nullptr;  ///< not owned; null: none
   int threads = 0;                               ///< 0: all. The file hangs on it in no bit
@@ -76,7 +81,8 @@ struct GgufExportReport {
 /// divide becomes q8_0, or f16 where these do not either. A folder without a tokenizer gives a file
 /// without, which few programs load. `out` appears whole or not at all.
 ///
-/// Throws kInvalidArgument (an unknown type, a file that exists), kUnsupported (a model or a
+/// Throws kInvalidArgument (an unknown type, a file that exists, a matrix of iq2_xxs, iq2_xs, iq2_s
+/// or iq3_xxs without importances), kUnsupported (a model or a
 /// tokenizer that such files do not say, quantized integers), and what reading and writing throws.
 /// Thread-safe.
 VITRINE_API GgufExportReport export_gguf(const std::string& in, const std::string& out,

@@ -8,6 +8,7 @@
 #include "checkpoint/gguf_export.h"
 #include "core/run_pieces.h"
 #include "documents.h"
+#include "gguf_mixture.h"
 #include "plan.h"
 #include "quant/block_quantizer.h"
 #include "source_rows.h"
@@ -42,29 +43,13 @@ const std::map<std::string, TensorType, std::less<>>& float_types() {
   return types;
 }
 
-TensorType type_of(const std::string& name) {
+TensorType type_of(std::string_view name) {
   const auto plain = float_types().find(name);
   if (plain != float_types().end()) return plain->second;
   const quant::BlockQuantizer* quantizer = quant::find_block_quantizer(name);
   const BlockFormat* format = find_block_format(quantizer->ggml_type);
-  return {name,         format->ggml_type, format->block_size, format->block_bytes,
-          std::nullopt, quantizer};
-}
-
-/// What stands in place of most matrices, as llama-quantize has it, and its number of the file.
-struct Mixture {
-  std::string base, more;  // more: of the head, and of some values and downs
-  uint32_t file_type = 0;
-};
-
-const std::map<std::string, Mixture, std::less<>>& mixtures() {
-  static const std::map<std::string, Mixture, std::less<>> all = {
-      {"f32", {"f32", "f32", 0}},       {"f16", {"f16", "f16", 1}},
-      {"bf16", {"bf16", "bf16", 32}},   {"q4_0", {"q4_0", "q4_0", 2}},
-      {"q8_0", {"q8_0", "q8_0", 7}},    {"q4_k", {"q4_k", "q4_k", 14}},
-      {"q5_k", {"q5_k", "q5_k", 16}},   {"q6_k", {"q6_k", "q6_k", 18}},
-      {"q4_k_m", {"q4_k", "q6_k", 15}}, {"q5_k_m", {"q5_k", "q6_k", 17}}};
-  return all;
+  return {std::string(name),   format->ggml_type, format->block_size,
+          format->block_bytes, std::nullopt,      quantizer};
 }
 
 /// The tensors of the source that one of the file is made of: one, or a layer's experts in order.
@@ -76,12 +61,6 @@ struct Part {
   int64_t head_rows = 0;  // above 0: rows of a head, to be put as RoPE over neighbours has them
 };
 
-/// The number of a layer in "blk.12.…"; -1: none.
-int64_t layer_of(const std::string& name) {
-  if (!name.starts_with("blk.")) return -1;
-  return std::atoll(name.c_str() + 4);
-}
-
 class GgufExporter {
  public:
   GgufExporter(const std::string& in, const std::string& out, const GgufExportOptions& options)
@@ -90,7 +69,7 @@ class GgufExporter {
         out_(out),
         config_(parse_model_config(checkpoint_)),
         form_(checkpoint::gguf_form_of(checkpoint_, config_)),
-        mixture_(find_mixture(options.type)),
+        mixture_(compress::find_mixture(options.type)),
         writer_(out) {}
 
   GgufExportReport run() {
@@ -122,15 +101,6 @@ class GgufExporter {
     int64_t count = 1;
     for (const int64_t extent : shape) count *= extent;
     return count;
-  }
-
-  static const Mixture& find_mixture(const std::string& type) {
-    const auto found = mixtures().find(type);
-    if (found != mixtures().end()) return found->second;
-    std::string known;
-    for (const std::string& name : gguf_export_types()) known += (known.empty() ? "" : ", ") + name;
-    throw Error(ErrorKind::kInvalidArgument,
-                "GGUF type '" + type + "' is unknown; expected one of: " + known);
   }
 
   void refuse_occupied() const {
@@ -180,43 +150,29 @@ class GgufExporter {
     const bool is_key = part.name.find(".attn_k.") != std::string::npos;
     if (form_.interleaved_rope && (is_query || is_key)) part.head_rows = config_.head_dim;
     part.type = choose_type(part);
-    report_.tensors.push_back({part.name, part.type.name, importance_of(part) != nullptr});
+    const bool has_importance = importance_of(part) != nullptr;
+    if (!has_importance && compress::needs_importance(part.type.name, part.name)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "'" + part.name + "' becomes " + part.type.name +
+                      ", which is of no use without importances; expected an importance matrix "
+                      "that has it: `vitrine calibrate MODEL --calibration FILE --imatrix FILE` "
+                      "makes one");
+    }
+    report_.tensors.push_back({part.name, part.type.name, has_importance});
   }
 
   TensorType choose_type(const Part& part) const {
     if (part.shape.size() == 1 || part.name.find("ffn_gate_inp") != std::string::npos) {
       return type_of("f32");
     }
-    const std::string attention = type_of_attention(part.name);
-    TensorType wanted = type_of(!attention.empty()         ? attention
-                                : has_more_bits(part.name) ? mixture_.more
-                                                           : mixture_.base);
+    const TensorType wanted =
+        type_of(options_.pure ? mixture_.base
+                              : compress::mixture_type(mixture_, part.name, config_,
+                                                       options_.importance != nullptr));
     const int64_t cols = part.shape.back();
     if (cols % wanted.block_size == 0) return wanted;
     const TensorType other = type_of("q8_0");
     return cols % other.block_size == 0 ? other : type_of("f16");
-  }
-
-  /// Mixtures have keys and values of models of eight experts, in which attention is a small part,
-  /// in eight bits. Empty: as other models have it.
-  std::string type_of_attention(const std::string& name) const {
-    const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
-    if (mixture_.base == mixture_.more || config_.num_experts != 8) return "";
-    if (is(".attn_k.") || is(".attn_v.")) return "q8_0";
-    return is(".attn_output.") && mixture_.base == "q4_k" ? "q5_k" : "";
-  }
-
-  /// The head; and of the values and downs those of the first and last eighth of the layers and
-  /// every third between, where mixtures spend what they have.
-  bool has_more_bits(const std::string& name) const {
-    const bool is_head =
-        name == "output.weight" || (config_.tie_word_embeddings && name == "token_embd.weight");
-    if (is_head) return true;
-    if (name.find("attn_v.") == std::string::npos && name.find("ffn_down") == std::string::npos) {
-      return false;
-    }
-    const int64_t layers = config_.num_layers, layer = layer_of(name), eighth = layers / 8;
-    return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
   }
 
   const ImportanceMatrix::Entry* importance_of(const Part& part) const {
@@ -320,7 +276,7 @@ class GgufExporter {
   const std::string& out_;
   ModelConfig config_;
   const checkpoint::GgufArchitecture& form_;
-  const Mixture& mixture_;
+  const compress::Mixture& mixture_;
   checkpoint::GgufWriter writer_;
   std::vector<Part> parts_;
   int64_t written_ = 0;
@@ -336,7 +292,7 @@ GgufExportReport export_gguf(const std::string& in, const std::string& out,
 
 std::vector<std::string> gguf_export_types() {
   std::vector<std::string> names;
-  for (const auto& [name, mixture] : mixtures()) names.push_back(name);
+  for (const compress::Mixture& mixture : compress::mixtures()) names.emplace_back(mixture.name);
   return names;
 }
 

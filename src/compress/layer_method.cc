@@ -12,7 +12,7 @@
 namespace vitrine::compress {
 namespace {
 
-constexpr int64_t kPieceRows = 64;  // of a matrix, which one thread rounds
+constexpr int64_t kRoundedRows = 64;  // of a matrix, which one thread rounds
 
 core::Registry<std::string, const LayerMethod*>& registered_layer_methods() {
   static core::Registry<std::string, const LayerMethod*> methods("method");
@@ -65,11 +65,11 @@ std::vector<float> LayerWork::plain_weights(const PlannedTensor& planned) const 
 QuantizedMatrix LayerWork::round(const PlannedTensor& planned,
                                  std::span<const float> weights) const {
   const int64_t rows = planned.source->shape[0], cols = planned.source->shape[1];
-  const auto pieces = static_cast<size_t>((rows + kPieceRows - 1) / kPieceRows);
+  const auto pieces = static_cast<size_t>((rows + kRoundedRows - 1) / kRoundedRows);
   std::vector<QuantizedMatrix> parts(pieces);
   const auto round_piece = [&](size_t piece) {
-    const int64_t first = static_cast<int64_t>(piece) * kPieceRows;
-    const int64_t count = std::min(kPieceRows, rows - first);
+    const int64_t first = static_cast<int64_t>(piece) * kRoundedRows;
+    const int64_t count = std::min(kRoundedRows, rows - first);
     parts[piece] = planned.method->quantize(
         weights.subspan(static_cast<size_t>(first * cols), static_cast<size_t>(count * cols)),
         count, cols, planned.dtype, planned.group_size);

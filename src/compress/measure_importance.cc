@@ -63,34 +63,4 @@ ImportanceMatrix measure_importance(const std::string& model,
   return matrix;
 }
 
-void write_importance_matrix(const std::string& path, const ImportanceMatrix& matrix,
-                             const std::string& source, int64_t texts, int64_t length) {
-  checkpoint::GgufWriter writer(path);
-  writer.set_string("general.type", "imatrix");
-  writer.set_strings("imatrix.datasets", {source});
-  writer.set_u32("imatrix.chunk_count", static_cast<uint64_t>(texts));
-  writer.set_u32("imatrix.chunk_size", static_cast<uint64_t>(length));
-  const auto declare = [&](const std::string& name, int64_t rows, int64_t cols) {
-    writer.declare(name, 0, {rows, cols}, static_cast<uint64_t>(rows * cols) * sizeof(float));
-  };
-  for (const auto& [name, entry] : matrix.entries) {
-    const int64_t experts = std::ssize(entry.counts);
-    declare(name + ".in_sum2", experts, std::ssize(entry.mean_squares) / experts);
-    declare(name + ".counts", experts, 1);
-  }
-  writer.begin();
-  for (const auto& [name, entry] : matrix.entries) {
-    std::vector<float> sums = entry.mean_squares;
-    std::vector<float> counts;
-    const size_t width = sums.size() / entry.counts.size();
-    for (size_t i = 0; i < sums.size(); ++i) {
-      sums[i] *= static_cast<float>(entry.counts[i / width]);
-    }
-    for (const int64_t count : entry.counts) counts.push_back(static_cast<float>(count));
-    writer.write(name + ".in_sum2", std::as_bytes(std::span(sums)));
-    writer.write(name + ".counts", std::as_bytes(std::span(counts)));
-  }
-  writer.finish();
-}
-
 }  // namespace vitrine

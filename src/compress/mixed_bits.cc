@@ -22,7 +22,7 @@ constexpr int64_t kJudgedTokens = 1024;
 constexpr double kScaleBits = 16;
 
 /// Matrices of one layer that get the same width.
-struct Part {
+struct LayerPart {
   std::vector<PlannedTensor*> matrices;
   double weights = 0;                  // in all of them, as often as they count
   double divergence[kNumWidths] = {};  // of the predictions, rounded to each width
@@ -97,7 +97,7 @@ class Predictions {
   std::vector<std::vector<float>> plain_;
 };
 
-std::vector<Part> find_parts(const Checkpoint& checkpoint, const QuantizeOptions& options,
+std::vector<LayerPart> find_parts(const Checkpoint& checkpoint, const QuantizeOptions& options,
                              QuantizePlan& plan) {
   std::unordered_map<std::string, PlannedTensor*> planned;
   for (PlannedTensor& tensor : plan.tensors) {
@@ -110,15 +110,15 @@ std::vector<Part> find_parts(const Checkpoint& checkpoint, const QuantizeOptions
     if (routed.experts == 0) continue;
     shares[node.layer] = static_cast<double>(routed.top_k) / static_cast<double>(routed.experts);
   }
-  std::vector<Part> parts;
+  std::vector<LayerPart> parts;
   int number = 0;
   for (const LayerSites& layer : find_layer_sites(graph)) {
-    std::map<size_t, Part> by_site;
+    std::map<size_t, LayerPart> by_site;
     for (const SiteMatrix& matrix : layer.matrices) {
       const auto found = planned.find(matrix.module);
       if (found == planned.end()) continue;
       const bool counts_less = options.mixed_by_use && matrix.expert >= 0;
-      Part& part = by_site[matrix.site];
+      LayerPart& part = by_site[matrix.site];
       part.matrices.push_back(found->second);
       const std::vector<int64_t>& shape = found->second->source->shape;
       part.weights += static_cast<double>(shape[0]) * static_cast<double>(shape[1]) *
@@ -131,10 +131,10 @@ std::vector<Part> find_parts(const Checkpoint& checkpoint, const QuantizeOptions
 }
 
 void measure(const Checkpoint& checkpoint, const QuantizeOptions& options,
-             std::vector<Part>& parts) {
+             std::vector<LayerPart>& parts) {
   Predictions predictions(checkpoint, options);
   int64_t done = 0;
-  for (Part& part : parts) {
+  for (LayerPart& part : parts) {
     if (options.progress) {
       options.progress(done++, std::ssize(parts), part.matrices.front()->source->name);
     }
@@ -160,14 +160,14 @@ void measure(const Checkpoint& checkpoint, const QuantizeOptions& options,
 }
 
 /// Widens, as long as the budget holds it, the part that gains most for each bit.
-void widen_parts(std::vector<Part>& parts, int group_size, double budget) {
+void widen_parts(std::vector<LayerPart>& parts, int group_size, double budget) {
   double taken = 0;
-  for (const Part& part : parts) taken += part.weights * bits_of(0, group_size);
+  for (const LayerPart& part : parts) taken += part.weights * bits_of(0, group_size);
   for (;;) {
-    Part* best = nullptr;
+    LayerPart* best = nullptr;
     size_t best_width = 0;
     double best_gain = 0;
-    for (Part& part : parts) {
+    for (LayerPart& part : parts) {
       for (size_t width = part.width + 1; width < kNumWidths; ++width) {
         const double more =
             part.weights * (bits_of(width, group_size) - bits_of(part.width, group_size));
@@ -200,9 +200,9 @@ std::string base_scheme(const std::string& scheme) { return mixed_bits(scheme) ?
 
 void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options, double bits,
                    QuantizePlan& plan) {
-  std::vector<Part> parts = find_parts(checkpoint, options, plan);
+  std::vector<LayerPart> parts = find_parts(checkpoint, options, plan);
   double weights = 0;
-  for (const Part& part : parts) weights += part.weights;
+  for (const LayerPart& part : parts) weights += part.weights;
   if (bits < bits_of(0, options.group_size)) {
     throw Error(ErrorKind::kInvalidArgument, "scheme '" + options.scheme +
                                                  "' has fewer bits than int3 in groups of " +
@@ -212,7 +212,7 @@ void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options,
   }
   measure(checkpoint, options, parts);
   widen_parts(parts, options.group_size, bits * weights);
-  for (const Part& part : parts) {
+  for (const LayerPart& part : parts) {
     for (PlannedTensor* matrix : part.matrices) {
       matrix->method = &find_quant_method(kWidths[part.width]);
     }

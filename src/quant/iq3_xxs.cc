@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The block format IQ3_XXS: a half d, 64 indices of 8 bits, then for each 32 values four times
 // seven signs and a 4-bit scale s; (d * (0.5 + s) * 0.5) * entry.
-#include "code_book_values.h"
+#include "block_quantizer.h"
+#include "code_book_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -24,6 +25,38 @@ const BlockFormatRegistration kIq3XxsRegistration({.name = "IQ3_XXS",
                                                    .block_size = kSuperBlock,
                                                    .block_bytes = 98,
                                                    .dequantize = &dequantize_iq3_xxs});
+
+struct Iq3XxsForm {
+  static constexpr auto& kBook = kernels::kIq3XxsBook;
+  static constexpr auto& kLevels = kernels::kIq3XxsLevels;
+  static constexpr int64_t kWidth = 32;
+  static constexpr float kStep = 0.25F;
+  static constexpr bool kHasEvenSigns = true;
+};
+using Iq3XxsEntries = SignedEntries<Iq3XxsForm>;
+
+void quantize_iq3_xxs(const float* values, int64_t num_blocks, const float* importance,
+                      std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 98) {
+    std::array<float, kSuperBlock> weights;
+    error_weights(values, kSuperBlock, importance, weights.data());
+    const ScaledBlock<Iq3XxsEntries> chosen =
+        ScaleChooser<Iq3XxsEntries>(values, weights.data()).run();
+    std::fill_n(out, 98, std::byte{0});
+    put_half(chosen.d, out);
+    for (size_t g = 0; g < 8; ++g) {
+      const auto codes =
+          Iq3XxsEntries::codes(values + 32 * g, weights.data() + 32 * g, chosen.scale(g));
+      for (size_t i = 0; i < 8; ++i) {
+        out[2 + 8 * g + i] = static_cast<std::byte>(codes.entries[i]);
+      }
+      put_signs_and_scale(codes.signs.data(), chosen.wholes[g], out + 66 + 4 * g);
+    }
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kIq3XxsQuantizer({"iq3_xxs", 18, &quantize_iq3_xxs});
 
 }  // namespace
 }  // namespace vitrine::quant

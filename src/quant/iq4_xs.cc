@@ -2,6 +2,8 @@
 // The block format IQ4_XS: a half d, eight 6-bit scales s (two high bits each, then nibbles), then
 // 256 nibbles that index sixteen values; (d * (s - 32)) * value.
 #include "block_format.h"
+#include "block_quantizer.h"
+#include "nonlinear_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -28,6 +30,32 @@ const BlockFormatRegistration kIq4XsRegistration({.name = "IQ4_XS",
                                                   .block_size = kSuperBlock,
                                                   .block_bytes = 136,
                                                   .dequantize = &dequantize_iq4_xs});
+
+using Iq4XsBook = WithWholeScales<NonlinearEntries, 32>;
+
+void quantize_iq4_xs(const float* values, int64_t num_blocks, const float* importance,
+                     std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 136) {
+    std::array<float, kSuperBlock> weights;
+    error_weights(values, kSuperBlock, importance, weights.data());
+    const ScaledBlock<Iq4XsBook> chosen = ScaleChooser<Iq4XsBook>(values, weights.data()).run();
+    put_half(chosen.d, out);
+    int high_bits = 0;
+    std::array<int, 4> low_bits{};
+    for (size_t g = 0; g < 8; ++g) {
+      const int whole = chosen.wholes[g] + 32;
+      high_bits |= whole >> 4 << (2 * g);
+      low_bits[g / 2] |= (whole & 15) << (g % 2 * 4);
+      NonlinearEntries::put(values + 32 * g, chosen.scale(g), out + 8 + 16 * g);
+    }
+    out[2] = static_cast<std::byte>(high_bits & 255);
+    out[3] = static_cast<std::byte>(high_bits >> 8);
+    for (size_t i = 0; i < low_bits.size(); ++i) out[4 + i] = static_cast<std::byte>(low_bits[i]);
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kIq4XsQuantizer({"iq4_xs", 23, &quantize_iq4_xs});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -2,6 +2,8 @@
 // The block format Q2_K: 16 pairs of nibbles (scale s, minimum t), 256 2-bit q, halves d and e;
 // (d * s) * q - e * t.
 #include "block_format.h"
+#include "block_quantizer.h"
+#include "block_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -26,6 +28,22 @@ const BlockFormatRegistration kQ2KRegistration({.name = "Q2_K",
                                                 .block_size = kSuperBlock,
                                                 .block_bytes = 84,
                                                 .dequantize = &dequantize_q2_k});
+
+void quantize_q2_k(const float* values, int64_t num_blocks, const float* importance,
+                   std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 84) {
+    const AffineBlock chosen = choose_affine_block(values, importance, {16, 3, 15});
+    for (size_t g = 0; g < 16; ++g) {
+      out[g] = static_cast<std::byte>(chosen.scales[g] | chosen.minimums[g] << 4);
+    }
+    put_two_bits(chosen.levels.data(), out + 16);
+    put_half(chosen.d, out + 80);
+    put_half(chosen.dmin, out + 82);
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kQ2KQuantizer({"q2_k", 10, &quantize_q2_k});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -2,6 +2,8 @@
 // The block format Q3_K: 256 high bits h, 256 2-bit q, 16 6-bit scales s in 12 bytes, a half d;
 // (d * (s - 32)) * (q - 4 * !h).
 #include "block_format.h"
+#include "block_quantizer.h"
+#include "scale_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -27,6 +29,37 @@ const BlockFormatRegistration kQ3KRegistration({.name = "Q3_K",
                                                 .block_size = kSuperBlock,
                                                 .block_bytes = 110,
                                                 .dequantize = &dequantize_q3_k});
+
+using Q3KBook = WithWholeScales<WholeNumbers<16, 4>, 32>;
+
+void quantize_q3_k(const float* values, int64_t num_blocks, const float* importance,
+                   std::byte* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 110) {
+    std::array<float, kSuperBlock> weights, entries;
+    error_weights(values, kSuperBlock, importance, weights.data());
+    const ScaledBlock<Q3KBook> chosen = ScaleChooser<Q3KBook>(values, weights.data()).run();
+    std::array<uint8_t, 12> scales{};
+    for (size_t g = 0; g < 16; ++g) {
+      Q3KBook::nearest(values + 16 * g, nullptr, chosen.scale(g), entries.data() + 16 * g);
+      const int whole = chosen.wholes[g] + 32;
+      scales[g % 8] = static_cast<uint8_t>(scales[g % 8] | (whole & 15) << (g / 8 * 4));
+      scales[8 + g % 4] = static_cast<uint8_t>(scales[8 + g % 4] | whole >> 4 << (g / 4 * 2));
+    }
+    std::array<uint8_t, kSuperBlock> levels;  // the lowest two bits; the third is the high bit
+    for (size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<uint8_t>(entries[i] + 4);
+    for (size_t i = 0; i < 32; ++i) {
+      int bits = 0;
+      for (size_t part = 0; part < 8; ++part) bits |= levels[32 * part + i] >> 2 << part;
+      out[i] = static_cast<std::byte>(bits);
+    }
+    put_two_bits(levels.data(), out + 32);
+    for (size_t i = 0; i < scales.size(); ++i) out[96 + i] = static_cast<std::byte>(scales[i]);
+    put_half(chosen.d, out + 108);
+    if (importance != nullptr) importance += kSuperBlock;
+  }
+}
+
+const BlockQuantizerRegistration kQ3KQuantizer({"q3_k", 11, &quantize_q3_k});
 
 }  // namespace
 }  // namespace vitrine::quant

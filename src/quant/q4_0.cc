@@ -2,7 +2,7 @@
 // The block format Q4_0: a half d, then 32 nibbles q (the low ones first); d * (q - 8).
 #include "block_format.h"
 #include "block_quantizer.h"
-#include "block_search.h"
+#include "scale_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -24,18 +24,20 @@ const BlockFormatRegistration kQ40Registration({.name = "Q4_0",
                                                 .block_bytes = 18,
                                                 .dequantize = &dequantize_q4_0});
 
+using Q40Entries = WholeNumbers<32, 8>;
+
 void quantize_q4_0(const float* values, int64_t num_blocks, const float* importance,
                    std::byte* out) {
   for (int64_t block = 0; block < num_blocks; ++block, values += 32, out += 18) {
-    std::array<float, 32> weights;
+    std::array<float, 32> weights, entries;
     error_weights(values, 32, importance, weights.data());
-    const float d = f16_to_float(float_to_f16(fit_symmetric({values, 32}, weights.data(), 8)));
+    const float d = fit_half<Q40Entries>(values, weights.data());
     put_half(d, out);
-    const auto level = [&](int64_t i) {
-      return d == 0 ? 8 : nearest_level(values[i] / d, -8, 7) + 8;
-    };
-    for (int64_t i = 0; i < 16; ++i) {
-      out[2 + i] = static_cast<std::byte>(level(i) | level(16 + i) << 4);
+    Q40Entries::nearest(values, weights.data(), d, entries.data());
+    for (size_t i = 0; i < 16; ++i) {
+      const int low = static_cast<int>(entries[i]) + 8;
+      const int high = static_cast<int>(entries[16 + i]) + 8;
+      out[2 + i] = static_cast<std::byte>(low | high << 4);
     }
     if (importance != nullptr) importance += 32;
   }

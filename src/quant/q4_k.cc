@@ -33,7 +33,7 @@ const BlockFormatRegistration kQ4KRegistration({.name = "Q4_K",
 void quantize_q4_k(const float* values, int64_t num_blocks, const float* importance,
                    std::byte* out) {
   for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 144) {
-    const AffineBlock chosen = choose_affine_block(values, importance, 15);
+    const AffineBlock chosen = choose_affine_block(values, importance, {32, 15, 63});
     put_affine_head(chosen, out);
     for (size_t i = 0; i < 128; ++i) {
       const size_t low = i / 32 * 64 + i % 32;

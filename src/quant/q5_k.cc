@@ -34,7 +34,7 @@ const BlockFormatRegistration kQ5KRegistration({.name = "Q5_K",
 void quantize_q5_k(const float* values, int64_t num_blocks, const float* importance,
                    std::byte* out) {
   for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 176) {
-    const AffineBlock chosen = choose_affine_block(values, importance, 31);
+    const AffineBlock chosen = choose_affine_block(values, importance, {32, 31, 63});
     put_affine_head(chosen, out);
     for (size_t i = 0; i < 32; ++i) {
       int high = 0;

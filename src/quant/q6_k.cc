@@ -3,7 +3,7 @@
 // (d * s) * (q - 32).
 #include "block_format.h"
 #include "block_quantizer.h"
-#include "block_search.h"
+#include "scale_search.h"
 
 namespace vitrine::quant {
 namespace {
@@ -28,44 +28,25 @@ const BlockFormatRegistration kQ6KRegistration({.name = "Q6_K",
                                                 .block_bytes = 210,
                                                 .dequantize = &dequantize_q6_k});
 
+using Q6KBook = WithWholeScales<WholeNumbers<16, 32>, 128>;
+
 void quantize_q6_k(const float* values, int64_t num_blocks, const float* importance,
                    std::byte* out) {
   for (int64_t block = 0; block < num_blocks; ++block, values += kSuperBlock, out += 210) {
-    std::array<float, kSuperBlock> weights;
+    std::array<float, kSuperBlock> weights, entries;
+    // With so many levels importance alone does better than with sizes.
     if (importance != nullptr) {
       std::copy_n(importance, kSuperBlock, weights.begin());
     } else {
       error_weights(values, kSuperBlock, nullptr, weights.data());
     }
-    std::array<float, 16> scales;
-    float largest = 0;
+    const ScaledBlock<Q6KBook> chosen = ScaleChooser<Q6KBook>(values, weights.data()).run();
     for (size_t g = 0; g < 16; ++g) {
-      scales[g] = fit_symmetric({values + 16 * g, 16}, weights.data() + 16 * g, 32);
-      if (std::fabs(scales[g]) > std::fabs(largest)) largest = scales[g];
+      out[192 + g] = static_cast<std::byte>(static_cast<int8_t>(chosen.wholes[g]));
+      Q6KBook::nearest(values + 16 * g, nullptr, chosen.scale(g), entries.data() + 16 * g);
     }
-    // The largest scale becomes -128, which has a place where 128 has none.
-    const float d = f16_to_float(float_to_f16(largest / -128));
-    std::array<int, kSuperBlock> levels{};
-    for (size_t g = 0; g < 16; ++g) {
-      const int near = d == 0 ? 0 : nearest_level(scales[g] / d, -128, 127);
-      double least = -1;
-      // The nearest whole number, and its neighbours, which may suit the levels better.
-      for (int whole = std::max(-128, near - 1); whole <= std::min(127, near + 1); ++whole) {
-        const float scale = d * static_cast<float>(whole);
-        std::array<int, 16> found;
-        double error = 0;
-        for (size_t i = 0; i < 16; ++i) {
-          const float value = values[16 * g + i];
-          found[i] = scale == 0 ? 0 : nearest_level(value / scale, -32, 31);
-          const float off = scale * static_cast<float>(found[i]) - value;
-          error += static_cast<double>(weights[16 * g + i]) * off * off;
-        }
-        if (least >= 0 && error >= least) continue;
-        least = error;
-        out[192 + g] = static_cast<std::byte>(static_cast<int8_t>(whole));
-        for (size_t i = 0; i < 16; ++i) levels[16 * g + i] = found[i] + 32;
-      }
-    }
+    std::array<int, kSuperBlock> levels;
+    for (size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<int>(entries[i]) + 32;
     for (size_t i = 0; i < 128; ++i) {
       const size_t first = i / 64 * 128 + i % 64;
       out[i] = static_cast<std::byte>((levels[first] & 15) | (levels[first + 64] & 15) << 4);
@@ -76,7 +57,7 @@ void quantize_q6_k(const float* values, int64_t num_blocks, const float* importa
       for (size_t part = 0; part < 4; ++part) high |= levels[first + 32 * part] >> 4 << (2 * part);
       out[128 + i] = static_cast<std::byte>(high);
     }
-    put_half(d, out + 208);
+    put_half(chosen.d, out + 208);
     if (importance != nullptr) importance += kSuperBlock;
   }
 }

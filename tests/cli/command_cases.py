@@ -246,8 +246,12 @@ class Quantize(CliTest):
             "schema": "vitrine-calibration", "schema_version": 1, "tokenizer_sha256": "",
             "manifest": {}, "texts": [list(range(50))]}))
         self.succeed("calibrate", SMALL, "--calibration", "s.vcal", "--imatrix", "s.imatrix")
+        self.succeed("calibrate", SMALL, "--calibration", "s.vcal", "--imatrix", "s.dat")
+        self.assertEqual((self.folder / "s.imatrix").read_bytes()[:4], b"GGUF")
+        self.assertIn(b"blk.0.", (self.folder / "s.dat").read_bytes()[:40])
         for kind, importance in (("bf16", []), ("q8_0", ["--imatrix", "s.imatrix"]),
-                                 ("q4_0", ["--imatrix", "s.vcal"])):
+                                 ("q4_0", ["--imatrix", "s.vcal"]),
+                                 ("iq4_nl", ["--imatrix", "s.dat", "--pure"])):
             made = self.succeed("quantize", SMALL, f"{kind}.gguf", "--type", kind, *importance)
             self.assertIn(kind, made.stdout.decode())
             self.succeed("score", f"{kind}.gguf", "--tokens", self.write_ids([1, 2, 3]), "--out", "o.json")
@@ -255,6 +259,7 @@ class Quantize(CliTest):
         self.fail_with(2, ["--type is missing"], "quantize", SMALL, "a.gguf")
         self.fail_with(2, ["q9", "expected one of"], "quantize", SMALL, "a.gguf", "--type", "q9")
         self.fail_with(2, ["for .gguf files", "out"], "quantize", SMALL, "out", "--type", "bf16")
+        self.fail_with(2, ["for .gguf files", "out"], "quantize", SMALL, "out", "--scheme", "int4", "--pure")
 
     def test_mistakes(self):
         for more, word in ((["--scheme", "int5"], "int5"),

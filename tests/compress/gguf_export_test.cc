@@ -136,30 +136,42 @@ TEST(GgufExport, BlocksLoseWhatTheirBitsAllow) {
   const std::string tensor = "model.layers.1.mlp.up_proj.weight";
   double plain = 0;
   for (const float value : source.read_f32(tensor)) plain += static_cast<double>(value) * value;
-  double before = 1;
   // Signal to noise doubles twice with each bit; normal numbers lose more than uniform ones.
-  for (const auto& [type, most] : {std::pair{"q4_0", 0.012},
+  for (const auto& [type, most] : {std::pair{"q2_k", 0.1},
+                                   {"iq3_s", 0.02},
+                                   {"q3_k", 0.025},
+                                   {"q4_0", 0.012},
+                                   {"q4_1", 0.006},
+                                   {"iq4_xs", 0.006},
+                                   {"iq4_nl", 0.006},
                                    {"q4_k", 0.008},
-                                   {"q5_k", 0.002},
+                                   {"q5_0", 0.003},
+                                   {"q5_1", 0.0015},
+                                   {"q5_k", 0.0015},
                                    {"q6_k", 0.0006},
                                    {"q8_0", 0.00004}}) {
     SCOPED_TRACE(type);
     const TemporaryFolder out;
-    export_gguf(model.path(), out / "a.gguf", {.type = type});
+    export_gguf(model.path(), out / "a.gguf", {.type = type, .pure = true});
     const double error =
         weighted_error(source, Checkpoint::open(out / "a.gguf"), tensor, {}) / plain;
     EXPECT_LT(error, most);
-    EXPECT_LT(error, before);
-    before = error;
   }
+}
+
+std::map<std::string, std::string> types_of(const std::string& model,
+                                            const GgufExportOptions& options) {
+  const TemporaryFolder out;
+  std::map<std::string, std::string> types;
+  for (const GgufTensorReport& tensor : export_gguf(model, out / "a.gguf", options).tensors) {
+    types[tensor.name] = tensor.type;
+  }
+  return types;
 }
 
 TEST(GgufExport, MixturesSpendMoreWhereLlamaQuantizeDoes) {
   const EditedModel model = wide_model();
-  const TemporaryFolder out;
-  const GgufExportReport report = export_gguf(model.path(), out / "a.gguf", {.type = "q4_k_m"});
-  std::map<std::string, std::string> types;
-  for (const GgufTensorReport& tensor : report.tensors) types[tensor.name] = tensor.type;
+  auto types = types_of(model.path(), {.type = "q4_k_m"});
   EXPECT_EQ(types.at("output.weight"), "q6_k");
   EXPECT_EQ(types.at("token_embd.weight"), "q4_k");
   EXPECT_EQ(types.at("output_norm.weight"), "f32");
@@ -169,6 +181,55 @@ TEST(GgufExport, MixturesSpendMoreWhereLlamaQuantizeDoes) {
   EXPECT_EQ(types.at("blk.2.ffn_down.weight"), "q6_k");
   EXPECT_EQ(types.at("blk.3.attn_v.weight"), "q6_k");
   EXPECT_EQ(types.at("blk.3.ffn_up.weight"), "q4_k");
+  types = types_of(model.path(), {.type = "q3_k_m"});
+  EXPECT_EQ(types.at("blk.1.attn_v.weight"), "q5_k");
+  EXPECT_EQ(types.at("blk.2.attn_v.weight"), "q4_k");
+  EXPECT_EQ(types.at("blk.0.ffn_down.weight"), "q4_k");
+  EXPECT_EQ(types.at("blk.0.attn_output.weight"), "q4_k");
+  EXPECT_EQ(types.at("blk.0.attn_k.weight"), "q3_k");
+  types = types_of(model.path(), {.type = "q2_k"});
+  EXPECT_EQ(types.at("blk.3.attn_v.weight"), "q3_k");  // two heads share a key, not four
+  EXPECT_EQ(types.at("blk.3.ffn_down.weight"), "q3_k");
+  EXPECT_EQ(types.at("output.weight"), "q6_k");
+  types = types_of(model.path(), {.type = "q2_k", .pure = true});
+  EXPECT_EQ(types.at("output.weight"), "q2_k");
+  EXPECT_EQ(types.at("blk.3.attn_v.weight"), "q2_k");
+  types = types_of(model.path(), {.type = "iq3_m"});
+  EXPECT_EQ(types.at("blk.1.attn_output.weight"), "q4_k");
+  EXPECT_EQ(types.at("blk.1.ffn_gate.weight"), "iq3_s");
+}
+
+TEST(GgufExport, FewBitsNeedImportances) {
+  const EditedModel model = wide_model();
+  ImportanceMatrix matrix;
+  for (int layer = 0; layer < 4; ++layer) {
+    const std::string prefix = "blk." + std::to_string(layer) + ".";
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up"}) {
+      matrix.entries[prefix + name + ".weight"] = {std::vector<float>(256, 1.0F), {3}};
+    }
+    matrix.entries[prefix + "ffn_down.weight"] = {std::vector<float>(512, 1.0F), {3}};
+  }
+  const Checkpoint source = Checkpoint::open(model.path());
+  const std::string tensor = "model.layers.1.mlp.up_proj.weight";
+  double plain = 0, before = 1;
+  for (const float value : source.read_f32(tensor)) plain += static_cast<double>(value) * value;
+  for (const auto& [type, most] : {std::pair{"iq2_xxs", 0.22}, {"iq3_xxs", 0.08}}) {
+    SCOPED_TRACE(type);
+    const TemporaryFolder out;
+    const Error error =
+        error_of([&] { export_gguf(model.path(), out / "a.gguf", {.type = type}); });
+    EXPECT_TRUE(is_one_line_with(
+        error, {"'blk.", "without importances", "expected an importance matrix", "--imatrix"}));
+    EXPECT_TRUE(std::filesystem::is_empty(out / ""));
+    GgufExportOptions options{.type = type};
+    options.importance = &matrix;
+    export_gguf(model.path(), out / "a.gguf", options);
+    const double lost =
+        weighted_error(source, Checkpoint::open(out / "a.gguf"), tensor, {}) / plain;
+    EXPECT_LT(lost, most);
+    EXPECT_LT(lost, before);
+    before = lost;
+  }
 }
 
 TEST(GgufExport, ImportanceMovesTheErrorToWhereItCountsLess) {
@@ -181,7 +242,7 @@ TEST(GgufExport, ImportanceMovesTheErrorToWhereItCountsLess) {
   matrix.entries[name] = {weights, {5}};
   matrix.entries["blk.9.ffn_up.weight"] = {weights, {5}};
   matrix.entries["blk.1.ffn_up.weight"] = {weights, {0}};
-  for (const char* type : {"q4_0", "q4_k", "q5_k", "q6_k"}) {
+  for (const char* type : {"q4_0", "q5_1", "q2_k", "q3_k", "q4_k", "q6_k", "iq3_s", "iq4_xs"}) {
     SCOPED_TRACE(type);
     const TemporaryFolder out;
     export_gguf(model.path(), out / "a.gguf", {.type = type});
@@ -236,6 +297,27 @@ TEST(GgufExport, MeasuresWhatMatricesAreMultipliedWith) {
     const Error error = error_of([&] { read_importance_matrix(path); });
     EXPECT_EQ(error.kind(), ErrorKind::kBadFile) << size << ": " << error.what();
   }
+}
+
+TEST(GgufExport, WritesOlderImportanceFiles) {
+  ImportanceMatrix matrix;
+  matrix.entries["blk.0.attn_q.weight"] = {{0.5F, 2, 0}, {64}};
+  // The second of three experts has no rows; a tensor without any is left out.
+  matrix.entries["blk.0.ffn_up_exps.weight"] = {{1, 3, 7, 7, 0.25F, 8}, {33, 0, 5}};
+  matrix.entries["blk.1.ffn_up_exps.weight"] = {{1, 3}, {0, 0}};
+  const TemporaryFolder folder;
+  const std::string path = folder / "a.dat";
+  write_importance_matrix(path, matrix, "texts", 2, 32);
+  const ImportanceMatrix found = read_importance_matrix(path);
+  ASSERT_EQ(found.entries.size(), 2u);
+  const auto& query = found.entries.at("blk.0.attn_q.weight");
+  EXPECT_EQ(query.mean_squares, (std::vector<float>{0.5F, 2, 0}));
+  EXPECT_EQ(query.counts, std::vector<int64_t>{2});  // calls, which are whole texts
+  EXPECT_EQ(found.entries.at("blk.0.ffn_up_exps.weight").mean_squares,
+            (std::vector<float>{1, 3, 1, 1, 0.25F, 8}));
+  // Behind the entries stand the number of texts and their name.
+  const std::string bytes = read_bytes(path);
+  EXPECT_TRUE(bytes.ends_with(std::string("\2\0\0\0\5\0\0\0texts", 13)));
 }
 
 TEST(GgufExport, ReadsOlderImportanceFiles) {
