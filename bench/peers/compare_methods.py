@@ -11,9 +11,9 @@ build/bench/compression_windows, the mean KL to the source, equal choices and ot
 
 PYTHON (transformers and compressed-tensors) then loads each folder as anybody would, and predicts
 the first --transformers-windows windows in float32: its KL to its own prediction from the source,
-with activations rounded where the folder asks for it, and its KL to what Vitrine predicts from the
-same folder. For awq the same folder with the source's routers, as mappings that leave these out
-make it.
+with activations rounded where the folder asks for it, stands beside Vitrine's on the same windows.
+For awq the same folder stands there with the source's routers, too, as mappings that leave these
+out make it.
 
 With --planted the source is changed first: 1 % of each norm's channels are 30 times as large, and
 all that reads them divides by 30, so that activations of 8 bits have outliers to lose.
@@ -38,18 +38,17 @@ import json, sys
 import torch
 from transformers import AutoModelForCausalLM
 torch.set_num_threads(2)
-windows, out = json.load(open(sys.argv[1]))["texts"][: int(sys.argv[3])], sys.argv[2]
+windows = json.load(open(sys.argv[1]))["texts"][: int(sys.argv[2])]
 rows = {}
 with torch.no_grad():
-    for folder in sys.argv[4:]:
+    for folder in sys.argv[3:]:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         rows[folder] = torch.cat([model(torch.tensor([ids])).logits[0].log_softmax(-1)
                                   for ids in windows])
-source = rows[sys.argv[4]]
+source = rows[sys.argv[3]]
 result = {}
 for folder, row in rows.items():
     result[folder] = (source.exp() * (source - row)).sum(-1).mean().item()
-    row.numpy().tofile(out + "/" + str(list(rows).index(folder)) + ".f32")
 print(json.dumps(result))
 """
 
@@ -144,13 +143,15 @@ def main():
     theirs = {}
     if arguments.transformers_windows > 0:
         theirs = json.loads(run_python(
-            arguments, READER, heads, arguments.work, arguments.transformers_windows,
+            arguments, READER, heads, arguments.transformers_windows,
             arguments.model, *folders.values()))
-    print("| way | MB | KL | equal choices | other experts | KL in transformers | s |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| way | MB | KL | equal choices | other experts | of {arguments.transformers_windows} "
+          "windows | in transformers | s |")
+    print("|---|---|---|---|---|---|---|---|")
     for way, folder in folders.items():
         rows = found[str(folder)]
-        peer = f"{theirs[str(folder)]:.5f}" if theirs else ""
+        first = rows[:arguments.transformers_windows]
+        peer = f"{base.mean(first, 'kl'):.5f} | {theirs[str(folder)]:.5f}" if theirs else " | "
         print(f"| {way} | {facts[way][1] / 1e6:.1f} | {base.mean(rows, 'kl'):.5f} | "
               f"{100 * base.mean(rows, 'top1'):.2f} % | {100 * base.mean(rows, 'flips'):.2f} % | "
               f"{peer} | {facts[way][0]:.0f} |", flush=True)

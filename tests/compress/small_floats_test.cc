@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders of 4-bit floats: what is read back, as floats and as blocks; how they run; and damage.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/compress.h"
+#include "vitrine/quant.h"
+
+namespace vitrine::testing {
+namespace {
+
+const std::string kModule = "model.layers.0.self_attn.q_proj";
+
+std::string quantized(const char* scheme, const std::string& folder) {
+  QuantizeOptions options;
+  options.scheme = scheme;
+  quantize_checkpoint(oracle_folder("qwen3_moe"), folder, options);
+  return folder;
+}
+
+TEST(SmallFloats, AreReadBackAsTheyWereMade) {
+  const Checkpoint source = Checkpoint::open(oracle_folder("qwen3_moe"));
+  const TensorInfo& info = source.require(kModule + ".weight");
+  const std::vector<float> weights = source.read_f32(info);
+  for (const char* scheme : {"nvfp4", "mxfp4", "int8-w8a8", "fp8-dynamic"}) {
+    SCOPED_TRACE(scheme);
+    const TemporaryFolder folder;
+    const Checkpoint result = Checkpoint::open(quantized(scheme, folder / "out"));
+    const QuantizedMatrix matrix = find_quant_method(scheme).quantize(
+        weights, info.shape[0], info.shape[1], info.dtype, 32);
+    const std::vector<float> made = dequantize_matrix(matrix);
+    std::vector<float> found;
+    if (const auto tensors = result.find_quantized_tensors(kModule)) {
+      found = result.read_quantized_floats(*tensors, 0, tensors->rows);
+    } else {
+      found = result.read_f32(result.require(kModule + ".weight"));  // blocks of MXFP4
+    }
+    ASSERT_EQ(found.size(), made.size());
+    double wrong = 0, all = 0;
+    for (size_t i = 0; i < made.size(); ++i) {
+      // Queries share what divides the scales of NVFP4 with keys and values.
+      const float bound = std::string_view(scheme) == "nvfp4" ? 0.3f : 1e-6f;
+      EXPECT_NEAR(found[i], made[i], bound * std::fabs(made[i]) + 1e-6f * bound) << i;
+      wrong += std::pow(static_cast<double>(found[i]) - weights[i], 2);
+      all += std::pow(static_cast<double>(weights[i]), 2);
+    }
+    EXPECT_LT(wrong, 0.02 * all);
+  }
+}
+
+TEST(SmallFloats, BlocksHoldWhatFloatsDo) {
+  const TemporaryFolder folder;
+  const Checkpoint result = Checkpoint::open(quantized("nvfp4", folder / "out"));
+  size_t with_blocks = 0;
+  for (const TensorInfo& info : result.tensors()) {
+    if (!info.name.ends_with(".weight_packed")) continue;
+    const std::string module = info.name.substr(0, info.name.rfind('.'));
+    const auto tensors = result.find_quantized_tensors(module);
+    ASSERT_TRUE(tensors.has_value()) << module;
+    EXPECT_EQ(tensors->blocks != nullptr, tensors->cols % 64 == 0) << module;
+    if (tensors->blocks == nullptr) continue;
+    ++with_blocks;
+    EXPECT_EQ(tensors->runs_as(), "NVFP4");
+    // Rows from the middle: their blocks begin where they should.
+    const int64_t first = tensors->rows / 3, end = tensors->rows - 1;
+    const std::vector<float> floats = result.read_quantized_floats(*tensors, first, end);
+    const std::vector<std::byte> blocks = result.read_quantized_blocks(*tensors, first, end);
+    std::vector<float> values(floats.size());
+    const auto count = std::ssize(values) / tensors->blocks->block_size;
+    ASSERT_EQ(std::ssize(blocks), count * tensors->blocks->block_bytes);
+    tensors->blocks->dequantize(blocks.data(), count, values.data());
+    for (size_t i = 0; i < floats.size(); ++i) {
+      EXPECT_NEAR(values[i] * tensors->multiplier, floats[i], 1e-6f * std::fabs(floats[i]));
+    }
+  }
+  EXPECT_GT(with_blocks, 0u);
+}
+
+TEST(SmallFloats, RunAsBlocksOnAnyThreadsAndInChunks) {
+  const TemporaryFolder folder;
+  const std::string model = quantized("nvfp4", folder / "out");
+  EngineOptions options = test_options();
+  options.keep_logits = true;
+  std::vector<std::vector<float>> last;
+  for (const int threads : {1, 2}) {
+    for (const size_t chunk : {size_t{1}, size_t{7}, size_t{64}}) {
+      options.threads = threads;
+      const auto engine = Engine::load(model, options);
+      const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size, 5);
+      StepInput input;
+      input.sequence = engine->create_sequence();
+      for (size_t at = 0; at < ids.size(); at += chunk) {
+        input.tokens = std::span(ids).subspan(at, std::min(chunk, ids.size() - at));
+        const auto outputs = engine->step({&input, 1});
+        if (at + chunk < ids.size()) continue;
+        last.emplace_back(outputs.back().scores.begin(), outputs.back().scores.end());
+      }
+    }
+  }
+  for (const std::vector<float>& logits : last) EXPECT_EQ(logits, last.front());
+  const auto engine = Engine::load(model, options);
+  const auto plan = engine->plan();
+  EXPECT_TRUE(std::ranges::any_of(plan, [](const PlanEntry& entry) {
+    return entry.kernel.find("nvfp4") != std::string::npos;
+  }));
+}
+
+TEST(SmallFloats, ANegativeScaleIsRefused) {
+  const TemporaryFolder folder;
+  const std::string model = quantized("nvfp4", folder / "out");
+  const Checkpoint checkpoint = Checkpoint::open(model);
+  const TensorInfo scales = checkpoint.require(kModule + ".weight_scale");
+  std::fstream file(model + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(scales.file_offset) + 5);
+  file.put('\xb8');
+  file.close();
+  const Error error = error_of([&] { Engine::load(model, test_options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {"model.safetensors", "element 5", kModule + ".weight_scale",
+                                       "expected a scale"}))
+      << error.what();
+}
+
+}  // namespace
+}  // namespace vitrine::testing
