@@ -240,6 +240,13 @@ int run_quantize(QuantizeArguments& arguments) {
     refuse(
         fmt::format("--type, --imatrix and --pure are for .gguf files; {} is none", arguments.out));
   }
+  if (arguments.by_use && !arguments.scheme.starts_with("mixed:")) {
+    refuse(fmt::format("--by-use is of --scheme mixed:BITS; {} has no budget", arguments.scheme));
+  }
+  if (arguments.smoothing > 0 && arguments.method != "smoothquant") {
+    refuse(fmt::format("--smoothing is of --method smoothquant; {} smooths nothing",
+                       arguments.method));
+  }
   if (arguments.scheme.empty()) refuse("--scheme is missing; expected what the matrices become");
   if (arguments.out.ends_with(".safetensors")) {
     refuse(

@@ -56,7 +56,15 @@ void QuantizeEvidence::add_to(CLI::App& command) {
 
 void QuantizeEvidence::prepare(const std::string& model, const std::string& calibration) {
   require_calendar_day("--expires", expires_);
-  if (!calibration.empty()) corpus_ = corpus_record(calibration, model);
+  if (!calibration.empty()) {
+    corpus_ = corpus_record(calibration, model);
+    const auto day = corpus_["manifest"].value("expires", nlohmann::ordered_json());
+    if (!day.is_null() &&
+        !(day.is_string() && vitrine::is_calendar_day(day.get<std::string>()))) {
+      refuse(fmt::format("{}: field 'expires' of its manifest is {}; expected a day as 2027-06-30",
+                         calibration, day.dump()));
+    }
+  }
   if (!key_file_.empty()) key_ = vitrine::SealKey::load_or_create(key_file_);
 }
 

@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t kNvfp4Columns = 16;  // that share a scale
 constexpr uint32_t kNvfp4Type = 40;    // ggml's
 constexpr size_t kBlockGroups = 4;     // of a block
-constexpr uint8_t kLeastBadScale = 0x7f, kMinusZero = 0x80;
+constexpr uint8_t kWithoutSign = 0x7f, kNan = 0x7f;
+constexpr int kNumberSign = 8;  // of E2M1
 constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                              -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
@@ -43,10 +44,14 @@ class Nvfp4Layout final : public ModuleLayout {
     tensors.floats = DType::kBF16;
     tensors.widened_for = "its 4-bit floats with an 8-bit scale for 16 columns";
     const BlockFormat* format = find_block_format(kNvfp4Type);
+    const float number = read_factor(place.checkpoint, tensors);
+    const float multiplier = divides_ ? 1.0f / number : number;
+    if (!std::isfinite(multiplier)) {
+      place.refuse(factor, "a number whose inverse is finite");
+    }
     if (format != nullptr && tensors.cols % format->block_size == 0) {
       tensors.blocks = format;
-      const float number = read_factor(place.checkpoint, tensors);
-      tensors.multiplier = divides_ ? 1.0f / number : number;
+      tensors.multiplier = multiplier;
     }
     return tensors;
   }
@@ -64,17 +69,20 @@ class Nvfp4Layout final : public ModuleLayout {
                                        tensors.blocks->block_bytes));
     for (size_t first = 0; first < scales.size(); first += kBlockGroups) {
       for (size_t group = first; group < first + kBlockGroups; ++group) {
-        if (scales[group] >= kLeastBadScale && scales[group] != kMinusZero) {
+        const uint8_t scale = scales[group] & kWithoutSign;
+        if (scale == kNan) {
           refuse_element(checkpoint, *tensors.scales,
                          row_begin * groups + static_cast<int64_t>(group),
-                         "is negative or NaN; expected a scale");
+                         "is NaN; expected a number");
         }
-        blocks.push_back(static_cast<std::byte>(scales[group] & 0x7f));
+        blocks.push_back(static_cast<std::byte>(scale));
       }
       for (size_t group = first; group < first + kBlockGroups; ++group) {
         // A byte here has the numbers of two neighbours, there those of i and i + 8.
         const uint8_t* pairs = numbers.data() + group * kNvfp4Columns / 2;
-        const auto number = [&](size_t i) { return pairs[i / 2] >> (4 * (i % 2)) & 15; };
+        // Scales of blocks have no sign: that of one here goes to its numbers.
+        const int sign = scales[group] > kWithoutSign ? kNumberSign : 0;
+        const auto number = [&](size_t i) { return (pairs[i / 2] >> (4 * (i % 2)) & 15) ^ sign; };
         for (size_t i = 0; i < kNvfp4Columns / 2; ++i) {
           blocks.push_back(
               static_cast<std::byte>(number(i) | number(i + kNvfp4Columns / 2) << 4));

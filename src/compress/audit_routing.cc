@@ -23,14 +23,23 @@ struct LogCounts {
   }
 };
 
-void add_uses(const VtrPage& page, LogCounts& counts) {
+constexpr uint64_t kMostUses = uint64_t{1} << 48;
+
+void add_uses(const std::string& path, const VtrPage& page, LogCounts& counts) {
   if (page.expert_uses.empty()) return;
-  counts.tokens += static_cast<int64_t>(page.expert_use_tokens);
+  const auto add = [&](int64_t& sum, uint64_t more) {
+    if (more > kMostUses || static_cast<uint64_t>(sum) > kMostUses) {
+      refuse_log(path, "counts " + std::to_string(more) +
+                           " tokens of an expert; expected fewer than 2^48 in all");
+    }
+    sum += static_cast<int64_t>(more);
+  };
+  add(counts.tokens, page.expert_use_tokens);
   const size_t layers = std::min(counts.by_layer.size(), page.expert_uses.size());
   for (size_t i = 0; i < layers; ++i) {
     const size_t experts = std::min(counts.by_layer[i].size(), page.expert_uses[i].size());
     for (size_t e = 0; e < experts; ++e) {
-      counts.by_layer[i][e] += static_cast<int64_t>(page.expert_uses[i][e]);
+      add(counts.by_layer[i][e], page.expert_uses[i][e]);
     }
   }
 }
@@ -62,12 +71,12 @@ std::vector<LayerRouting> routing_of(const std::vector<AuditLayout::Layer>& laye
 }
 
 /// Counts as the counters have them, and where there are none, as the records do.
-LogCounts count_log(VtrReader& log) {
+LogCounts count_log(const std::string& path, VtrReader& log) {
   const std::vector<AuditLayout::Layer>& layers = log.header().layers;
   LogCounts uses(layers), routes(layers);
   VtrPage page;
   while (log.next(page)) {
-    add_uses(page, uses);
+    add_uses(path, page, uses);
     add_routes(page, routes);
   }
   return uses.tokens > 0 ? uses : routes;
@@ -110,7 +119,7 @@ AuditRouting read_audit_routing(const std::vector<std::string>& logs,
     if (!log.header().federation.specialists.empty()) {
       refuse_log(path, "is of a federation; expected a log of one model");
     }
-    const LogCounts counts = count_log(log);
+    const LogCounts counts = count_log(path, log);
     if (counts.tokens == 0) {
       refuse_log(path, "has neither counters of experts nor routes; expected either");
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.h"
 #include "vitrine/calibration.h"
 #include "vitrine/checkpoint.h"
 
@@ -11,13 +12,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "vitrine-calibration";
 constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+constexpr size_t kMaxKeys = 1 << 16;
 
 class CalibrationReader {
  public:
   explicit CalibrationReader(const std::string& path) : path_(path) {}
 
   CalibrationTexts read() const {
-    const Json file = Json::parse(read_text_file(path_, kMaxBytes), nullptr, false);
+    const std::string text = read_text_file(path_, kMaxBytes);
+    check_json(text, path_, text.size() + 1, kMaxKeys);  // its depth above all
+    const Json file = Json::parse(text, nullptr, false);
     if (!file.is_object()) refuse("is no JSON object; expected a calibration of vitrine calibrate");
     if (file.value("schema", Json()) != kSchema) {
       refuse_field("schema", std::string("\"") + kSchema + "\"");

@@ -187,13 +187,16 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
                               {"mean_absolute_error", tensor.mean_absolute_error},
                               {"worst_absolute_error", tensor.worst_absolute_error}};
     if (options.calibration.empty()) continue;
+    // A method that works without products measures neither.
+    const auto measured = [&](double value) { return tensor.damping > 0 ? Json(value) : Json(nullptr); };
     quantized[tensor.name]["calibration"] = tensor.calibration_rows == 0
                                                 ? Json(nullptr)
                                                 : Json{{"rows", tensor.calibration_rows},
                                                        {"shrinkage", tensor.shrinkage},
-                                                       {"damping", tensor.damping},
-                                                       {"loss", tensor.loss}};
+                                                       {"damping", measured(tensor.damping)},
+                                                       {"loss", measured(tensor.loss)}};
   }
+  if (!plan.folded.empty()) manifest["folded"] = plan.folded;
   Json& unquantized = manifest["unquantized"] = Json::object();
   for (const UnquantizedTensorReport& tensor : report.unquantized) {
     unquantized[tensor.name] = tensor.reason;

@@ -226,8 +226,8 @@ class GgufExporter {
       return writer_.write(part.name, compress::narrow(values, *part.type.dtype));
     const float* importance = nullptr;
     if (const ImportanceMatrix::Entry* entry = importance_of(part)) {
-      const size_t counted = std::min(number, entry->counts.size() - 1);
-      if (entry->counts[counted] > 0) {
+      const size_t counted = std::min(number, std::max<size_t>(1, entry->counts.size()) - 1);
+      if (!entry->counts.empty() && entry->counts[counted] > 0) {
         importance = entry->mean_squares.data() + static_cast<int64_t>(number) * cols;
       } else {
         report_.unreached.push_back(part.name + "[" + std::to_string(number) + "]");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "folds.h"
 
+#include <algorithm>
+
 namespace vitrine::compress {
 namespace {
 
@@ -10,6 +12,13 @@ void multiply(std::vector<float>& factors, std::span<const float> more) {
 }
 
 }  // namespace
+
+std::vector<std::string> Folds::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, fold] : folds_) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
 
 void Folds::multiply_rows(const std::string& tensor, std::span<const float> factors) {
   multiply(folds_[tensor].rows, factors);

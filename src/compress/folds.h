@@ -30,7 +30,8 @@ class Folds {
     const auto found = folds_.find(tensor);
     return found == folds_.end() ? nullptr : &found->second;
   }
-  bool empty() const { return folds_.empty(); }
+  /// Returns the tensors that do not, in order.
+  std::vector<std::string> names() const;
   /// Multiplies the rows of a tensor, or its columns, with factors, beside what it has.
   void multiply_rows(const std::string& tensor, std::span<const float> factors);
   void multiply_columns(const std::string& tensor, std::span<const float> factors);

@@ -9,6 +9,17 @@
 namespace vitrine {
 namespace {
 
+/// Throws kInvalidArgument for an entry whose counts do not divide its squares.
+void check_entries(const ImportanceMatrix& matrix) {
+  for (const auto& [name, entry] : matrix.entries) {
+    if (!entry.counts.empty() && entry.mean_squares.size() % entry.counts.size() == 0) continue;
+    throw Error(ErrorKind::kInvalidArgument,
+                "the importance matrix has " + std::to_string(entry.counts.size()) +
+                    " counts and " + std::to_string(entry.mean_squares.size()) + " squares of '" +
+                    name + "'; expected a count for each expert, at least one");
+  }
+}
+
 void write_gguf(const std::string& path, const ImportanceMatrix& matrix, const std::string& source,
                 int64_t texts, int64_t length) {
   checkpoint::GgufWriter writer(path);
@@ -94,6 +105,7 @@ void write_old(const std::string& path, const ImportanceMatrix& matrix, const st
 
 void write_importance_matrix(const std::string& path, const ImportanceMatrix& matrix,
                              const std::string& source, int64_t texts, int64_t length) {
+  check_entries(matrix);
   if (path.ends_with(".dat")) {
     write_old(path, matrix, source, texts, length);
   } else {

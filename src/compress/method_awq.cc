@@ -252,7 +252,7 @@ class AwqMethod final : public LayerMethod {
       const std::vector<float> values = dequantize_matrix(matrix);
       for (size_t i = 0; i < errors.size(); ++i) errors[i] = weights[i] - values[i];
       const double loss = group_loss(errors, inputs, column);
-      if (loss >= least) continue;
+      if (!(loss < least)) continue;
       least = loss;
       best = tried;
     }

@@ -117,7 +117,7 @@ class SmoothQuantMethod final : public LayerMethod {
                                                   std::pow(columns[i], 1.0f - ratio)));
       }
       const double loss = loss_of(work, readers, scales);
-      if (loss >= least) continue;
+      if (!(loss < least)) continue;
       least = loss;
       best = std::move(scales);
     }

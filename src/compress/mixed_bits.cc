@@ -20,6 +20,7 @@ constexpr const char* kWidths[] = {"int3", "int4", "int8"};
 constexpr size_t kNumWidths = std::size(kWidths);
 constexpr int64_t kJudgedTokens = 1024;
 constexpr double kScaleBits = 16;
+constexpr double kWorst = 1e9;  // stands for a divergence that is no number
 
 /// Matrices of one layer that get the same width.
 struct LayerPart {
@@ -151,7 +152,8 @@ void measure(const Checkpoint& checkpoint, const QuantizeOptions& options,
                                                              matrix.source->shape[1], matrix.dtype,
                                                              matrix.group_size)));
       }
-      part.divergence[width] = std::max(0.0, predictions.divergence());
+      const double divergence = predictions.divergence();
+      part.divergence[width] = std::isfinite(divergence) ? std::max(0.0, divergence) : kWorst;
     }
     for (size_t i = 0; i < weights.size(); ++i) {
       predictions.engine().replace_matrix(part.matrices[i]->module, weights[i]);
@@ -193,7 +195,7 @@ std::optional<double> mixed_bits(const std::string& scheme) {
   const auto [stopped, error] = std::from_chars(scheme.data() + kMixed.size(), end, bits);
   if (error == std::errc() && stopped == end && bits >= 3 && bits <= 9) return bits;
   throw Error(ErrorKind::kInvalidArgument,
-              "scheme '" + scheme + "' has no number of bits; expected mixed:3.2 to mixed:8");
+              "scheme '" + scheme + "' has no number of bits; expected mixed:3.125 to mixed:9");
 }
 
 std::string base_scheme(const std::string& scheme) { return mixed_bits(scheme) ? "int4" : scheme; }

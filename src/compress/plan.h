@@ -35,6 +35,7 @@ struct QuantizePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<std::string> ignored_modules;  ///< linear modules that stay float, in order of name
   const QuantMethod* head_method = nullptr;  ///< null: the head stays as it is
+  std::vector<std::string> folded;  ///< once they are written: tensors that a method multiplied
   bool unties_head = false;  ///< the head was the embedding and becomes a matrix of its own
 };
 

@@ -183,6 +183,19 @@ class WeightWriter {
 
 using Reports = std::unordered_map<const compress::PlannedTensor*, QuantizedTensorReport>;
 
+/// Throws where the engine, into which a calibration puts floats, keeps a matrix in 8 bits.
+void refuse_float8_layers(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,
+                          const QuantizeOptions& options) {
+  if (options.calibration.empty()) return;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr || !planned.is_widened()) continue;
+    throw Error(ErrorKind::kUnsupported,
+                checkpoint.path() + ": tensor '" + planned.source->name +
+                    "' is in 8-bit floats, which no calibration runs through; expected a model in "
+                    "16 or 32 bits, or method rtn without a calibration");
+  }
+}
+
 /// Throws where fewer matrices of the layers were reached than were asked for.
 void require_reached(const compress::QuantizePlan& plan, const Reports& reports, double least) {
   int64_t all = 0, reached = 0;
@@ -190,7 +203,8 @@ void require_reached(const compress::QuantizePlan& plan, const Reports& reports,
   for (const compress::PlannedTensor& planned : plan.tensors) {
     if (planned.method == nullptr || !planned.module.starts_with("model.layers.")) continue;
     ++all;
-    if (reports.contains(&planned)) {
+    const auto found = reports.find(&planned);
+    if (found != reports.end() && found->second.calibration_rows > 0) {
       ++reached;
     } else if (first.empty()) {
       first = planned.module;
@@ -244,7 +258,8 @@ std::unordered_map<int, float> find_largest(WeightWriter& weights,
 }
 
 QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,
-                             const QuantizeOptions& options, const std::string& path) {
+                             const QuantizeOptions& options, const std::string& path,
+                             std::vector<std::string>& folded) {
   SafetensorsWriter writer(path);
   QuantizeReport report;
   const auto declare = [&](const std::string& name, DType dtype,
@@ -269,6 +284,7 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
   if (compress::find_layer_method(options.method).needs_texts(scheme)) {
     calibrated = write_calibrated(checkpoint, writer, plan, options, folds);
   }
+  folded = folds.names();
   const auto total = static_cast<int64_t>(plan.tensors.size());
   int64_t done = 0;
   const BeforeBlock before_block = [&] {
@@ -312,7 +328,7 @@ void check_method(const QuantizeOptions& options) {
       method.needs_texts(scheme) || compress::mixed_bits(options.scheme).has_value();
   if (!needs_texts && !options.calibration.empty()) {
     refuse("method " + options.method + " takes no calibration for " + options.scheme +
-           "; expected none, or gptq");
+           "; expected none, or gptq, awq or smoothquant");
   }
   if (needs_texts && options.calibration.empty()) {
     refuse("method " + options.method + " needs a calibration for " + options.scheme +
@@ -333,13 +349,14 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
   const Checkpoint checkpoint = Checkpoint::open(in);
   check_method(options);
   compress::QuantizePlan plan = compress::plan_quantization(checkpoint, options);
+  refuse_float8_layers(checkpoint, plan, options);
   ReplacementFolder folder(out);
   if (const std::optional<double> bits = compress::mixed_bits(options.scheme)) {
     compress::choose_widths(checkpoint, options, *bits, plan);
   }
 
-  QuantizeReport report =
-      write_weights(checkpoint, plan, options, folder.path() + "/model.safetensors");
+  QuantizeReport report = write_weights(checkpoint, plan, options,
+                                        folder.path() + "/model.safetensors", plan.folded);
   write_file_atomically(folder.path() + "/config.json",
                         compress::quantized_config_json(checkpoint, plan));
   std::vector<std::string> result_names = {"config.json", "model.safetensors"};

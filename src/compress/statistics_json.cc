@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -115,7 +116,7 @@ ChannelStatistics read_channels(const StatisticsObject& object) {
   channels.largest = object.number("largest");
   channels.outliers = object.count("outliers", channels.width);
   for (const StatisticsObject& one : object.objects("worst", channels.outliers)) {
-    channels.worst.push_back({one.count("channel", channels.width), one.number("largest")});
+    channels.worst.push_back({one.count("channel", std::max<int64_t>(0, channels.width - 1)), one.number("largest")});
   }
   return channels;
 }
@@ -123,6 +124,14 @@ ChannelStatistics read_channels(const StatisticsObject& object) {
 }  // namespace
 
 std::string statistics_json(const CalibrationStatistics& statistics) {
+  for (const ChannelStatistics& norm : statistics.channels) {
+    if (std::isfinite(norm.mean) && std::isfinite(norm.largest) && std::isfinite(norm.median)) {
+      continue;
+    }
+    throw Error(ErrorKind::kBadFile,
+                "layer " + std::to_string(norm.layer) + " makes of the texts what is infinite or no "
+                "number; expected a model that computes, or no statistics");
+  }
   StatisticsJson json = {{"tokens", statistics.tokens},
                          {"starved_below", statistics.starved_below},
                          {"outlier_ratio", statistics.outlier_ratio},

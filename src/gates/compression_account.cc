@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -102,7 +103,12 @@ class Accountant {
       const auto calibration = matrix.find("calibration");
       if (calibration == matrix.end() || !calibration->is_object()) continue;
       ++form.calibrated;
+      const auto loss = calibration->find("loss");
+      if (loss != calibration->end() && loss->is_null()) continue;  // of a method that measures none
       form.loss += number_at(*calibration, place + "/calibration", "loss");
+      if (!std::isfinite(form.loss)) {
+        fields_.refuse(place + "/calibration/loss", found_text(*loss), "a finite sum with others");
+      }
     }
     AccountJson list = AccountJson::array();
     for (const auto& [key, form] : forms) {
@@ -129,13 +135,13 @@ class Accountant {
     return reasons;
   }
 
-  /// A copy in which long lists of names are their lengths.
+  /// Makes a copy in which long lists and objects are their lengths.
   static AccountJson counted(const nlohmann::json& value, int depth) {
     constexpr size_t kMostListed = 32;
     constexpr int kMostLevels = 5;
     const bool is_nested = value.is_object() || value.is_array();
     if (is_nested && (value.size() > kMostListed || depth >= kMostLevels)) {
-      return value.is_array() ? AccountJson(value.size()) : AccountJson{{"entries", value.size()}};
+      return AccountJson(value.size());
     }
     if (value.is_array()) {
       AccountJson list = AccountJson::array();

@@ -28,11 +28,19 @@ constexpr std::string_view kModelEndings[] = {".safetensors",
                                               ".pth",
                                               ".pickle",
                                               ".pkl",
+                                              ".ckpt",
+                                              ".h5",
+                                              ".msgpack",
+                                              ".so",
                                               ".py",
                                               ".model",
                                               ".jinja",
                                               "config.json",
                                               "tokenizer.json",
+                                              "added_tokens.json",
+                                              "chat_template.json",
+                                              ".tiktoken",
+                                              "vocab.txt",
                                               "tekken.json",
                                               "special_tokens_map.json",
                                               "vocab.json",
@@ -114,7 +122,10 @@ std::vector<std::string> unnamed_model_files(const std::string& folder,
     std::ranges::transform(lower, lower.begin(), [](unsigned char c) {
       return static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
     });
-    const bool is_model = std::ranges::any_of(
+    std::error_code ignored;
+    // What stands behind a link to a folder is not looked through, so none may be there.
+    const bool is_linked_folder = entry->is_symlink(ignored) && fs::is_directory(entry->path(), ignored);
+    const bool is_model = is_linked_folder || std::ranges::any_of(
         kModelEndings, [&](std::string_view ending) { return lower.ends_with(ending); });
     if (is_model && std::ranges::count(names, name) == 0) found.push_back(name);
   }

@@ -49,6 +49,11 @@ inline void error_weights(const float* values, int64_t count, const float* impor
   for (int64_t i = 0; i < count; ++i) square += static_cast<double>(values[i]) * values[i];
   // Twice the mean square, so that small values count, too.
   const auto mean = static_cast<float>(2 * square / static_cast<double>(count));
+  // Columns that nothing came to say nothing of each other.
+  if (importance != nullptr && std::all_of(importance, importance + count,
+                                           [](float each) { return each == 0; })) {
+    importance = nullptr;
+  }
   for (int64_t i = 0; i < count; ++i) {
     const float size = std::sqrt(mean + values[i] * values[i]);
     weights[i] = importance == nullptr ? size * size : importance[i] * size;

@@ -13,10 +13,12 @@ namespace {
 constexpr int kNvGroup = 16;
 constexpr float kLargestE2M1 = 6.0f, kLargestE4M3 = 448.0f;
 
-/// As compressed-tensors has it, whose scale of a group of zeros is E4M3's epsilon.
+/// Does as compressed-tensors, whose scale of a group of zeros is E4M3's epsilon; but of float16,
+/// where the divisor of small weights would be infinite, in float32.
 QuantizedMatrix quantize_nvfp4_part(std::span<const float> weights, int64_t rows, int64_t cols,
                                     DType dtype, float largest) {
-  const float least = dtype == DType::kF16 ? 0x1p-14f : std::numeric_limits<float>::min();
+  if (dtype == DType::kF16) dtype = DType::kF32;
+  const float least = std::numeric_limits<float>::min();
   // The inverse is rounded before it is multiplied, as torch divides a number by a tensor.
   const float inverse = round_to_dtype(1.0f / std::max(largest, least), dtype);
   float divisor = round_to_dtype(inverse * (kLargestE4M3 * kLargestE2M1), dtype);

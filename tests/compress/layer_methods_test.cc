@@ -80,19 +80,21 @@ TEST(LayerMethods, RunOnEveryArchitecture) {
   struct Way {
     const char* scheme;
     const char* method;
+    double most;  // KL
   };
   for (const std::string& oracle : oracle_names()) {
     SCOPED_TRACE(oracle);
     const std::string source = oracle_folder(oracle);
-    for (const Way way : {Way{"int4", "awq"}, Way{"int8-w8a8", "smoothquant"},
-                          Way{"fp8-static", "rtn"}, Way{"mixed:4.6", "rtn"}}) {
+    // Where a reader of a norm were forgotten, eight bits would lose far more.
+    for (const Way way : {Way{"int8", "awq", 0.01}, Way{"int8-w8a8", "smoothquant", 0.01},
+                          Way{"fp8-static", "rtn", 0.05}, Way{"mixed:4.6", "rtn", 1.0}}) {
       SCOPED_TRACE(way.scheme);
       const TemporaryFolder folder;
       const QuantizeOptions options = method_options(source, way.scheme, way.method, 2, 16);
       const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
       EXPECT_GT(report.quantized.size(), 0u);
       EXPECT_TRUE(Checkpoint::open(folder / "out").is_quantized());
-      EXPECT_LT(divergence_of(source, folder / "out"), 1.0);
+      EXPECT_LT(divergence_of(source, folder / "out"), way.most);
     }
   }
 }

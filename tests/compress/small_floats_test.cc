@@ -9,6 +9,7 @@
 
 #include "tests/engine/engine_fixture.h"
 #include "vitrine/compress.h"
+#include "vitrine/quality.h"
 #include "vitrine/quant.h"
 
 namespace vitrine::testing {
@@ -21,6 +22,18 @@ std::string quantized(const char* scheme, const std::string& folder) {
   options.scheme = scheme;
   quantize_checkpoint(oracle_folder("qwen3_moe"), folder, options);
   return folder;
+}
+
+double divergence_between(const std::string& first_model, const std::string& second_model) {
+  EngineOptions options = test_options();
+  options.kv_codecs = {"f32"};
+  options.keep_logits = true;
+  const auto first = Engine::load(first_model, options);
+  const auto second = Engine::load(second_model, options);
+  const std::vector<int32_t> ids = prompt_ids(60, first->summary().vocab_size, 9);
+  WindowOptions window;
+  window.window = 30;
+  return compare_models(*first, *second, ids, window).mean_kl;
 }
 
 TEST(SmallFloats, AreReadBackAsTheyWereMade) {
@@ -110,19 +123,90 @@ TEST(SmallFloats, RunAsBlocksOnAnyThreadsAndInChunks) {
   }));
 }
 
-TEST(SmallFloats, ANegativeScaleIsRefused) {
+/// Writes a byte into a tensor of a folder.
+void put_byte(const std::string& model, const std::string& tensor, int64_t at, char byte) {
+  const TensorInfo info = Checkpoint::open(model).require(tensor);
+  std::fstream file(model + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(info.file_offset) + at);
+  file.put(byte);
+}
+
+TEST(SmallFloats, BlocksComputeWhatFloatsDo) {
+  const std::string source = oracle_folder("qwen3_moe");
   const TemporaryFolder folder;
   const std::string model = quantized("nvfp4", folder / "out");
+  // The same numbers as floats: a folder of what each module holds.
+  const Checkpoint checkpoint = Checkpoint::open(model), plain = Checkpoint::open(source);
+  std::filesystem::create_directory(folder / "floats");
+  for (const auto& entry : std::filesystem::directory_iterator(source)) {
+    if (entry.path().extension() == ".safetensors") continue;
+    std::filesystem::copy(entry.path(), folder / ("floats/" + entry.path().filename().string()));
+  }
+  SafetensorsWriter writer(folder / "floats/model.safetensors");
+  for (const TensorInfo& info : plain.tensors()) writer.declare(info.name, DType::kF32, info.shape);
+  writer.begin({{"format", "pt"}});
+  for (const TensorInfo& info : plain.tensors()) {
+    const std::string module = info.name.substr(0, info.name.rfind('.'));
+    std::vector<float> values = plain.read_f32(info);
+    if (const auto tensors = checkpoint.find_quantized_tensors(module)) {
+      values = checkpoint.read_quantized_floats(*tensors, 0, tensors->rows);
+    }
+    writer.write(info.name, std::as_bytes(std::span(values)));
+  }
+  writer.finish();
+  const double as_blocks = divergence_between(folder / "floats", model);
+  EXPECT_LT(as_blocks, 0.1 * divergence_between(source, model));  // activations of 8 bits are left
+}
+
+TEST(SmallFloats, ExpertsAreReadWhenTheyAreNeeded) {
+  const TemporaryFolder folder;
+  const std::string model = quantized("nvfp4", folder / "out");
+  EngineOptions options = test_options();
+  options.keep_logits = true;
+  std::vector<std::vector<float>> logits;
+  for (const uint64_t cache : {uint64_t{0}, uint64_t{1} << 20}) {
+    options.expert_cache_bytes = cache;
+    const auto engine = Engine::load(model, options);
+    const std::vector<int32_t> ids = prompt_ids(12, engine->summary().vocab_size, 5);
+    StepInput input;
+    input.sequence = engine->create_sequence();
+    input.tokens = ids;
+    const auto outputs = engine->step({&input, 1});
+    logits.emplace_back(outputs.back().scores.begin(), outputs.back().scores.end());
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
+TEST(SmallFloats, SignsOfScalesCountAndNaNIsRefused) {
+  const TemporaryFolder folder;
+  const std::string model = quantized("nvfp4", folder / "out");
+  put_byte(model, kModule + ".weight_scale", 5, '\xb8');  // -1
   const Checkpoint checkpoint = Checkpoint::open(model);
-  const TensorInfo scales = checkpoint.require(kModule + ".weight_scale");
-  std::fstream file(model + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(static_cast<std::streamoff>(scales.file_offset) + 5);
-  file.put('\xb8');
-  file.close();
+  const auto tensors = checkpoint.find_quantized_tensors(kModule);
+  const std::vector<float> floats = checkpoint.read_quantized_floats(*tensors, 0, 4);
+  const std::vector<std::byte> blocks = checkpoint.read_quantized_blocks(*tensors, 0, 4);
+  std::vector<float> values(floats.size());
+  tensors->blocks->dequantize(blocks.data(), std::ssize(values) / 64, values.data());
+  for (size_t i = 0; i < floats.size(); ++i) {
+    EXPECT_NEAR(values[i] * tensors->multiplier, floats[i], 1e-6f * std::fabs(floats[i])) << i;
+  }
+  put_byte(model, kModule + ".weight_scale", 5, '\xff');
   const Error error = error_of([&] { Engine::load(model, test_options()); });
   EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
   EXPECT_TRUE(is_one_line_with(error, {"model.safetensors", "element 5", kModule + ".weight_scale",
-                                       "expected a scale"}))
+                                       "NaN", "expected a number"}))
+      << error.what();
+}
+
+TEST(SmallFloats, AFactorWithoutAnInverseIsRefused) {
+  const TemporaryFolder folder;
+  const std::string model = quantized("nvfp4", folder / "out");
+  for (int64_t byte = 0; byte < 4; ++byte) {  // a denormal
+    put_byte(model, kModule + ".weight_global_scale", byte, byte == 0 ? '\x01' : '\0');
+  }
+  const Error error = error_of([&] { Engine::load(model, test_options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {kModule + ".weight_global_scale", "inverse is finite"}))
       << error.what();
 }
 
