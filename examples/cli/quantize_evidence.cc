@@ -59,8 +59,7 @@ void QuantizeEvidence::prepare(const std::string& model, const std::string& cali
   if (!calibration.empty()) {
     corpus_ = corpus_record(calibration, model);
     const auto day = corpus_["manifest"].value("expires", nlohmann::ordered_json());
-    if (!day.is_null() &&
-        !(day.is_string() && vitrine::is_calendar_day(day.get<std::string>()))) {
+    if (!day.is_null() && !(day.is_string() && vitrine::is_calendar_day(day.get<std::string>()))) {
       refuse(fmt::format("{}: field 'expires' of its manifest is {}; expected a day as 2027-06-30",
                          calibration, day.dump()));
     }

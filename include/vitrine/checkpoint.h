@@ -277,8 +277,9 @@ class VITRINE_API Checkpoint {
   /// product rounded once. Throws as read_quantized_rows.
   std::vector<float> read_quantized_floats(const QuantizedTensors& tensors, int64_t row_begin,
                                            int64_t row_end) const;
-  /// Reads those rows as the blocks of QuantizedTensors::blocks, row after row. Throws kIo, kBadFile
-  /// for a scale that is negative or no number, kInvalidArgument for a module without blocks.
+  /// Reads those rows as the blocks of QuantizedTensors::blocks, row after row. Throws kIo,
+  /// kBadFile for a scale that is negative or no number, kInvalidArgument for a module without
+  /// blocks.
   std::vector<std::byte> read_quantized_blocks(const QuantizedTensors& tensors, int64_t row_begin,
                                                int64_t row_end) const;
   /// Reads the scales of the rows from `row_begin` to `row_end` - 1, one for each group: [rows,

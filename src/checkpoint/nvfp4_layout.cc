@@ -4,8 +4,8 @@
 // .weight_global_scale, which divides the scales. ModelOpt: {base}.weight, .weight_scale and
 // .weight_scale_2, which multiplies them.
 //
-// Rows are floats, rounded to bfloat16 as both writers' own dequantization rounds them; or blocks of
-// GGUF's type of that name, where 64 divides the columns, times what multiplies the scales.
+// Rows are floats, rounded to bfloat16 as both writers' own dequantization rounds them; or blocks
+// of GGUF's type of that name, where 64 divides the columns, times what multiplies the scales.
 #include <algorithm>
 #include <cmath>
 
@@ -84,8 +84,7 @@ class Nvfp4Layout final : public ModuleLayout {
         const int sign = scales[group] > kWithoutSign ? kNumberSign : 0;
         const auto number = [&](size_t i) { return (pairs[i / 2] >> (4 * (i % 2)) & 15) ^ sign; };
         for (size_t i = 0; i < kNvfp4Columns / 2; ++i) {
-          blocks.push_back(
-              static_cast<std::byte>(number(i) | number(i + kNvfp4Columns / 2) << 4));
+          blocks.push_back(static_cast<std::byte>(number(i) | number(i + kNvfp4Columns / 2) << 4));
         }
       }
     }

@@ -188,7 +188,9 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
                               {"worst_absolute_error", tensor.worst_absolute_error}};
     if (options.calibration.empty()) continue;
     // A method that works without products measures neither.
-    const auto measured = [&](double value) { return tensor.damping > 0 ? Json(value) : Json(nullptr); };
+    const auto measured = [&](double value) {
+      return tensor.damping > 0 ? Json(value) : Json(nullptr);
+    };
     quantized[tensor.name]["calibration"] = tensor.calibration_rows == 0
                                                 ? Json(nullptr)
                                                 : Json{{"rows", tensor.calibration_rows},

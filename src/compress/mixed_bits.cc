@@ -99,7 +99,7 @@ class Predictions {
 };
 
 std::vector<LayerPart> find_parts(const Checkpoint& checkpoint, const QuantizeOptions& options,
-                             QuantizePlan& plan) {
+                                  QuantizePlan& plan) {
   std::unordered_map<std::string, PlannedTensor*> planned;
   for (PlannedTensor& tensor : plan.tensors) {
     if (tensor.method != nullptr) planned[tensor.module] = &tensor;

@@ -36,7 +36,7 @@ struct QuantizePlan {
   std::vector<std::string> ignored_modules;  ///< linear modules that stay float, in order of name
   const QuantMethod* head_method = nullptr;  ///< null: the head stays as it is
   std::vector<std::string> folded;  ///< once they are written: tensors that a method multiplied
-  bool unties_head = false;  ///< the head was the embedding and becomes a matrix of its own
+  bool unties_head = false;         ///< the head was the embedding and becomes a matrix of its own
 };
 
 /// Returns whether a tensor is part of a matrix of 8-bit floats: its scale, or its inputs'.

@@ -355,8 +355,8 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
     compress::choose_widths(checkpoint, options, *bits, plan);
   }
 
-  QuantizeReport report = write_weights(checkpoint, plan, options,
-                                        folder.path() + "/model.safetensors", plan.folded);
+  QuantizeReport report =
+      write_weights(checkpoint, plan, options, folder.path() + "/model.safetensors", plan.folded);
   write_file_atomically(folder.path() + "/config.json",
                         compress::quantized_config_json(checkpoint, plan));
   std::vector<std::string> result_names = {"config.json", "model.safetensors"};

@@ -116,7 +116,8 @@ ChannelStatistics read_channels(const StatisticsObject& object) {
   channels.largest = object.number("largest");
   channels.outliers = object.count("outliers", channels.width);
   for (const StatisticsObject& one : object.objects("worst", channels.outliers)) {
-    channels.worst.push_back({one.count("channel", std::max<int64_t>(0, channels.width - 1)), one.number("largest")});
+    channels.worst.push_back(
+        {one.count("channel", std::max<int64_t>(0, channels.width - 1)), one.number("largest")});
   }
   return channels;
 }
@@ -129,8 +130,9 @@ std::string statistics_json(const CalibrationStatistics& statistics) {
       continue;
     }
     throw Error(ErrorKind::kBadFile,
-                "layer " + std::to_string(norm.layer) + " makes of the texts what is infinite or no "
-                "number; expected a model that computes, or no statistics");
+                "layer " + std::to_string(norm.layer) +
+                    " makes of the texts what is infinite or no "
+                    "number; expected a model that computes, or no statistics");
   }
   StatisticsJson json = {{"tokens", statistics.tokens},
                          {"starved_below", statistics.starved_below},

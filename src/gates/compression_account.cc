@@ -104,7 +104,8 @@ class Accountant {
       if (calibration == matrix.end() || !calibration->is_object()) continue;
       ++form.calibrated;
       const auto loss = calibration->find("loss");
-      if (loss != calibration->end() && loss->is_null()) continue;  // of a method that measures none
+      if (loss != calibration->end() && loss->is_null())
+        continue;  // of a method that measures none
       form.loss += number_at(*calibration, place + "/calibration", "loss");
       if (!std::isfinite(form.loss)) {
         fields_.refuse(place + "/calibration/loss", found_text(*loss), "a finite sum with others");

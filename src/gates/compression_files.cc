@@ -124,9 +124,12 @@ std::vector<std::string> unnamed_model_files(const std::string& folder,
     });
     std::error_code ignored;
     // What stands behind a link to a folder is not looked through, so none may be there.
-    const bool is_linked_folder = entry->is_symlink(ignored) && fs::is_directory(entry->path(), ignored);
-    const bool is_model = is_linked_folder || std::ranges::any_of(
-        kModelEndings, [&](std::string_view ending) { return lower.ends_with(ending); });
+    const bool is_linked_folder =
+        entry->is_symlink(ignored) && fs::is_directory(entry->path(), ignored);
+    const bool is_model =
+        is_linked_folder || std::ranges::any_of(kModelEndings, [&](std::string_view ending) {
+          return lower.ends_with(ending);
+        });
     if (is_model && std::ranges::count(names, name) == 0) found.push_back(name);
   }
   if (error) throw Error(ErrorKind::kIo, folder + ": cannot be listed: " + error.message());

@@ -24,8 +24,8 @@ class CheckpointFloats final : public FloatWeights {
       check_matrix_shape(checkpoint_, module, quantized->rows, quantized->cols, rows, cols);
       const bool is_float = quantized->floats || quantized->number_format == NumberFormat::kE4M3;
       matrix.group_size = quantized->blocks != nullptr ? kBlockGroup
-                          : is_float                    ? 0
-                                                        : quantized->group_size;
+                          : is_float                   ? 0
+                                                       : quantized->group_size;
       matrix.values = checkpoint_.read_quantized_floats(*quantized, 0, rows);
       return matrix;
     }

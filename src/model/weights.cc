@@ -179,8 +179,8 @@ Error CheckpointWeights::bad_number_error(const kernels::Weight& matrix) const {
   const auto quantized = checkpoint_.find_quantized_tensors(module);
   const int64_t rows =
       quantized ? quantized->rows : checkpoint_.find(module + ".weight")->shape.front();
-  return model::bad_number_error(checkpoint_,
-                                 find_stored_matrix(checkpoint_, module, rows, matrix.cols, takes_blocks_), -1);
+  return model::bad_number_error(
+      checkpoint_, find_stored_matrix(checkpoint_, module, rows, matrix.cols, takes_blocks_), -1);
 }
 
 std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {

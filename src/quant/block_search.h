@@ -50,8 +50,8 @@ inline void error_weights(const float* values, int64_t count, const float* impor
   // Twice the mean square, so that small values count, too.
   const auto mean = static_cast<float>(2 * square / static_cast<double>(count));
   // Columns that nothing came to say nothing of each other.
-  if (importance != nullptr && std::all_of(importance, importance + count,
-                                           [](float each) { return each == 0; })) {
+  if (importance != nullptr &&
+      std::all_of(importance, importance + count, [](float each) { return each == 0; })) {
     importance = nullptr;
   }
   for (int64_t i = 0; i < count; ++i) {

@@ -44,8 +44,8 @@ TEST(SmallFloats, AreReadBackAsTheyWereMade) {
     SCOPED_TRACE(scheme);
     const TemporaryFolder folder;
     const Checkpoint result = Checkpoint::open(quantized(scheme, folder / "out"));
-    const QuantizedMatrix matrix = find_quant_method(scheme).quantize(
-        weights, info.shape[0], info.shape[1], info.dtype, 32);
+    const QuantizedMatrix matrix =
+        find_quant_method(scheme).quantize(weights, info.shape[0], info.shape[1], info.dtype, 32);
     const std::vector<float> made = dequantize_matrix(matrix);
     std::vector<float> found;
     if (const auto tensors = result.find_quantized_tensors(kModule)) {
