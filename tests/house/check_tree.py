@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails where the repository is 56 MiB or more, a text file names a machine's path or a package
+"""Fails where the repository is 57 MiB or more, a text file names a machine's path or a package
 registry's host, work is left for later, a source file is longer than 500 lines or does not name
 its licence, or README shows another embedding example than examples/embed. `--self-test` plants
 each and fails unless each is found."""
@@ -12,7 +12,7 @@ import sys
 
 from planted import self_test
 
-MAX_BYTES = 56 * 2**20
+MAX_BYTES = 57 * 2**20
 MAX_LINES = 500
 SOURCES = {".h", ".cc", ".cu", ".cuh", ".py"}
 TEXTS = SOURCES | {".md", ".txt", ".cmake", ".in", ".yml", ".json", ""}
