@@ -220,7 +220,7 @@ TEST(LayerMethods, RefuseWhatTheyCannotMake) {
   refused("nvfp4", "gptq", true, {"gptq makes no nvfp4"});
   refused("int8-w8a8", "rtn", true, {"takes no calibration"});
   refused("mixed:4", "rtn", false, {"needs a calibration", "mixed:4"});
-  refused("mixed:2", "gptq", true, {"mixed:2", "expected mixed:3.2"});
+  refused("mixed:2", "gptq", true, {"mixed:2", "expected mixed:3.125"});
   refused("mixed:4bits", "gptq", true, {"mixed:4bits", "no number of bits"});
   refused("mixed:3.2", "gptq", true, {"fewer bits than int3 in groups of 32", "larger groups"});
 }
