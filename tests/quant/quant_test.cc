@@ -310,9 +310,11 @@ TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
-    EXPECT_STREQ(error.what(),
-                 "scheme 'int5' is unknown; expected one of: fp8, int3, int3-asymmetric, int4, "
-                 "int4-asymmetric, int8, int8-asymmetric");
+    EXPECT_STREQ(
+        error.what(),
+        "scheme 'int5' is unknown; expected one of: fp8, fp8-dynamic, fp8-static, int3, "
+        "int3-asymmetric, int4, "
+        "int4-asymmetric, int8, int8-asymmetric, int8-w8a8, int8-w8a8-static, mxfp4, nvfp4");
   }
 }
 
