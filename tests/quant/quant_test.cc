@@ -298,8 +298,10 @@ TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
     names.push_back(method.name);
     EXPECT_EQ(method.symmetric, !method.name.ends_with("-asymmetric")) << method.name;
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"fp8", "int3", "int3-asymmetric", "int4",
-                                             "int4-asymmetric", "int8", "int8-asymmetric"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"fp8", "fp8-dynamic", "fp8-static", "int3", "int3-asymmetric",
+                                      "int4", "int4-asymmetric", "int8", "int8-asymmetric",
+                                      "int8-w8a8", "int8-w8a8-static", "mxfp4", "nvfp4"}));
   const auto weights = random_weights(128, DType::kF32, 5);
   const auto by_name = find_quant_method("int4").quantize(weights, 2, 64, DType::kF32, 64);
   const auto by_scheme = quantize_matrix(weights, 2, 64, DType::kF32, {4, 64});
