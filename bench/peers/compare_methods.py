@@ -9,9 +9,10 @@ MODEL is a float checkpoint folder; its texts are cut as compare_compression.py 
 SCHEME[/GROUP]:METHOD. Printed are, for each, the bytes of the tensors and, by
 build/bench/compression_windows, the mean KL to the source, equal choices and other experts.
 
-PYTHON (transformers and compressed-tensors) then loads each folder as anybody would, and predicts
-the first --transformers-windows windows in float32: its KL to its own prediction from the source,
-with activations rounded where the folder asks for it, stands beside Vitrine's on the same windows.
+PYTHON (transformers and compressed-tensors) then predicts the first --transformers-windows windows
+in float32 with the weights that compressed-tensors reads from each folder: its KL to its own
+prediction from the source, with activations rounded token by token where the folder asks for it,
+stands beside Vitrine's on the same windows.
 For awq the same folder stands there with the source's routers, too, as mappings that leave these
 out make it.
 
@@ -34,22 +35,76 @@ WAYS = ("int8:rtn,fp8:rtn,int8-w8a8:rtn,int8-w8a8:smoothquant,int8-w8a8-static:r
         "int3/128:gptq,nvfp4:rtn,mxfp4:rtn,mixed:3.5/128:gptq,mixed:4.5/128:gptq")
 
 READER = r"""
-import json, sys
+import json, pathlib, shutil, sys, tempfile
 import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationConfig
+from compressed_tensors.utils.match import match_name
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 torch.set_num_threads(2)
+plain_linear = torch.nn.functional.linear
+
+
+def unpacked(folder, out):
+    # transformers keeps the experts of a layer as one tensor, which it makes of float ones alone:
+    # the modules are decompressed by compressed-tensors before it sees them.
+    config = json.loads((folder / "config.json").read_text())
+    settings = config.pop("quantization_config", None)
+    tensors, result, asks = load_file(folder / "model.safetensors"), {}, None
+    if settings is not None:
+        settings = QuantizationConfig.model_validate(settings)
+    groups = [] if settings is None else list(settings.config_groups.values())
+    modules = {}
+    for name, tensor in tensors.items():
+        modules.setdefault(name.rsplit(".", 1)[0], {})[name.rsplit(".", 1)[1]] = tensor
+    for module, parts in modules.items():
+        if "weight_scale" not in parts:
+            result |= {f"{module}.{part}": tensor for part, tensor in parts.items()}
+            continue
+        group = next((group for group in groups if module in group.targets), None) or next(
+            group for group in groups if "Linear" in group.targets)
+        asks = group.input_activations
+        compressor = BaseCompressor.get_value_from_registry(group.format or settings.format)
+        parts = {part: tensor for part, tensor in parts.items() if part.startswith("weight")}
+        result[module + ".weight"] = compressor.decompress(parts, group)["weight"].float()
+    save_file(result, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(config))
+    return asks
+
+
+def rounding(asks):
+    # A scale for each token, for all that is quantized: not the head, and not routers.
+    def linear(input, weight, bias=None):
+        if weight.shape[0] not in (vocabulary, experts):
+            scale = input.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+            if asks.type == "int":
+                scale = scale / 127.5
+                input = (input / scale).round().clamp(-128, 127) * scale
+            else:
+                scale = scale / 448
+                input = (input / scale).to(torch.float8_e4m3fn).float() * scale
+        return plain_linear(input, weight, bias)
+    return linear
+
+
 windows = json.load(open(sys.argv[1]))["texts"][: int(sys.argv[2])]
 rows = {}
-with torch.no_grad():
-    for folder in sys.argv[3:]:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        rows[folder] = torch.cat([model(torch.tensor([ids])).logits[0].log_softmax(-1)
-                                  for ids in windows])
+with torch.no_grad(), tempfile.TemporaryDirectory() as work:
+    for folder in map(pathlib.Path, sys.argv[3:]):
+        asks = unpacked(folder, pathlib.Path(work))
+        if asks is not None and not asks.dynamic:
+            continue  # a scale for each module: not to be had of fused experts
+        model = AutoModelForCausalLM.from_pretrained(work, dtype=torch.float32,
+                                                     experts_implementation="eager")
+        vocabulary, experts = model.config.vocab_size, model.config.num_experts
+        torch.nn.functional.linear = rounding(asks) if asks is not None else plain_linear
+        rows[str(folder)] = torch.cat([model(torch.tensor([ids])).logits[0].log_softmax(-1)
+                                       for ids in windows])
+        torch.nn.functional.linear = plain_linear
 source = rows[sys.argv[3]]
-result = {}
-for folder, row in rows.items():
-    result[folder] = (source.exp() * (source - row)).sum(-1).mean().item()
-print(json.dumps(result))
+print(json.dumps({folder: (source.exp() * (source - row)).sum(-1).mean().item()
+                  for folder, row in rows.items()}))
 """
 
 PLANTER = r"""
@@ -151,7 +206,8 @@ def main():
     for way, folder in folders.items():
         rows = found[str(folder)]
         first = rows[:arguments.transformers_windows]
-        peer = f"{base.mean(first, 'kl'):.5f} | {theirs[str(folder)]:.5f}" if theirs else " | "
+        peer = f"{base.mean(first, 'kl'):.5f} | " if first else " | "
+        peer += f"{theirs[str(folder)]:.5f}" if str(folder) in theirs else ""
         print(f"| {way} | {facts[way][1] / 1e6:.1f} | {base.mean(rows, 'kl'):.5f} | "
               f"{100 * base.mean(rows, 'top1'):.2f} % | {100 * base.mean(rows, 'flips'):.2f} % | "
               f"{peer} | {facts[way][0]:.0f} |", flush=True)
