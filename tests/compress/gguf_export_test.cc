@@ -137,17 +137,11 @@ TEST(GgufExport, BlocksLoseWhatTheirBitsAllow) {
   double plain = 0;
   for (const float value : source.read_f32(tensor)) plain += static_cast<double>(value) * value;
   // Signal to noise doubles twice with each bit; normal numbers lose more than uniform ones.
+  // Blocks by themselves are held to llama.cpp's in tests/quant.
   for (const auto& [type, most] : {std::pair{"q2_k", 0.1},
-                                   {"iq3_s", 0.02},
                                    {"q3_k", 0.025},
-                                   {"q4_0", 0.012},
-                                   {"q4_1", 0.006},
                                    {"iq4_xs", 0.006},
-                                   {"iq4_nl", 0.006},
-                                   {"q4_k", 0.008},
-                                   {"q5_0", 0.003},
                                    {"q5_1", 0.0015},
-                                   {"q5_k", 0.0015},
                                    {"q6_k", 0.0006},
                                    {"q8_0", 0.00004}}) {
     SCOPED_TRACE(type);
