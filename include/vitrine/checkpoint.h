@@ -124,8 +124,8 @@ struct VITRINE_API QuantizedTensors {
   bool is_in_place = false;         ///< rows stand in the file as they are read
   std::optional<DType> floats = {};   ///< F32 or BF16: rows are floats, which holds them exactly
   std::string_view widened_for = {};  ///< why they are floats; empty where they are not
-  /// Where they are floats: what their rows read as without loss, too, times `multiplier`
-  /// (Checkpoint::read_quantized_blocks), for kernels that take it; null: nothing.
+  /// The blocks as which rows that are floats read without loss, too, times `multiplier`
+  /// (Checkpoint::read_quantized_blocks), for kernels that take them; null: none.
   const BlockFormat* blocks = nullptr;
   float multiplier = 1.0f;  ///< of `blocks`; else 1
   /// Holds the group of each column, where columns of a group do not lie side by side (act-order).

@@ -43,7 +43,9 @@ struct QuantizeOptions {
   std::string method = "rtn";
   /// Token ids of texts, each a context of its own. They go through the model layer by layer, on
   /// its fused kernels, behind the layers that are quantized already. Memory holds one layer's
-  /// inputs: for each token four bytes times the widths of what its matrices read.
+  /// inputs, for each token four bytes times the widths of what its matrices read, and with "awq",
+  /// "smoothquant" and "mixed:…" a norm's, or a part's, weights in float32. Models of 8-bit floats
+  /// are refused with it (kUnsupported).
   std::vector<std::vector<int32_t>> calibration = {};
   /// The exponent of "smoothquant", 0 to 1; 0: the best of 0.4 to 0.9, and norms stay where none
   /// helps.
