@@ -127,7 +127,7 @@ std::string describe(const vitrine::CalibrationTexts& calibration, const std::st
   return text + describe_experts(calibration);
 }
 
-/// What a manifest says of a scrubber's report: nothing that is in it.
+/// Returns what a manifest says of a scrubber's report: nothing that is in it.
 std::string report_record(const std::string& path) {
   if (path.empty()) return "";
   const std::string report = read_text_file(path, kMaxSourceBytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `calibrate` finds out by running the model: which experts starve, which channels stand out,
-// and which windows make up for it.
+// Options of `calibrate` that run the model: they tell which experts starve, which channels stand
+// out, and which windows make up for it.
 #pragma once
 
 #include <string>

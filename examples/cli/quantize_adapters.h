@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether adapters still do on a quantized base what they did on its source.
+// Compares what adapters do on a quantized base with what they did on its source.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a folder's manifest takes from a calibration: all but the salts, with which whoever guesses
-/// a document could tell that it was used.
+/// Returns what a folder's manifest takes from a calibration: all but the salts, with which whoever
+/// guesses a document could tell that it was used.
 nlohmann::ordered_json corpus_record(const std::string& path, const std::string& model) {
   nlohmann::ordered_json record = {{"file", fs::path(path).filename().string()},
                                    {"sha256", vitrine::sha256_of_file(path)}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `quantize` puts into a folder's manifest beside what it did, and how it signs it.
+// Adds to a folder's manifest what `quantize` knows beside what it did, and signs it.
 #pragma once
 
 #include <nlohmann/json.hpp>

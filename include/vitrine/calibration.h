@@ -22,7 +22,7 @@ struct CalibrationTexts {
   std::vector<std::vector<int32_t>> texts;  ///< token ids, each text a context of its own
   std::string tokenizer_sha256;             ///< of the tokenizer.json that made the ids
   std::string manifest = "{}";              ///< a JSON object: sources and what was found in them
-  /// What they make of the model; nothing in files of before, and where it was not measured.
+  /// Tells what they make of the model; nothing in files of before, and where it was not measured.
   std::optional<CalibrationStatistics> statistics = {};
 };
 

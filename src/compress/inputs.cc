@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "expert_inputs.h"
+#include "product_rows.h"
 
 namespace vitrine::compress {
 namespace {
@@ -40,9 +41,7 @@ Inputs inputs_of_others(const LayerWork& work, const SiteMatrix& matrix, const P
   const Rows hidden =
       expert_hidden_rows(work.site(matrix.outer).rows, kShownRows * width, work.plain_weights(gate),
                          work.plain_weights(up), width, work.threads());
-  SiteRows all;
-  all.rows = hidden;
-  return sum_of(hidden, rows_of(all, -1), work.threads());
+  return sum_of(hidden, spread_rows(hidden.count(), hidden.count()), work.threads());
 }
 
 }  // namespace
@@ -75,9 +74,31 @@ void for_each_inputs(LayerWork& work,
   }
 }
 
-float largest_of(const SiteRows& site) {
+void round_layer(LayerWork& work) {
+  std::map<size_t, float> largest;  // all that reads a place has the same fold
+  for (const SiteMatrix& matrix : work.layer().matrices) {
+    const PlannedTensor* planned = work.find(matrix.module);
+    const SiteRows& site = work.site(matrix.site);
+    if (planned == nullptr || site.rows.count() == 0) continue;
+    const auto [found, is_new] = largest.try_emplace(matrix.site);
+    if (is_new) found->second = largest_input(work, *planned, site);
+    const std::vector<float> weights = work.weights(*planned);
+    work.finish(
+        *planned, weights, work.round(*planned, weights),
+        {.rows_seen = std::ssize(rows_of(site, matrix.expert)), .largest_input = found->second});
+  }
+}
+
+float largest_input(const LayerWork& work, const PlannedTensor& planned, const SiteRows& site) {
+  if (planned.method->activations != ActivationUse::kStatic) return 0;
+  const Fold* fold = work.folds().find(planned.source->name);
+  const bool is_folded = fold != nullptr && !fold->columns.empty();
+  const auto width = static_cast<size_t>(site.rows.width);
   float largest = 0;
-  for (const float value : site.rows.values) largest = std::max(largest, std::fabs(value));
+  for (size_t i = 0; i < site.rows.values.size(); ++i) {
+    const float size = std::fabs(site.rows.values[i]);
+    largest = std::max(largest, is_folded ? size / fold->columns[i % width] : size);
+  }
   return largest;
 }
 

@@ -24,7 +24,12 @@ void for_each_inputs(LayerWork& work,
                      const std::function<void(std::span<const SiteMatrix* const> matrices,
                                               const Inputs& inputs)>& visit);
 
-/// Returns the largest magnitude of all rows of a site.
-float largest_of(const SiteRows& site);
+/// Rounds each of the layer's quantized matrices that tokens reach to the nearest numbers, as they
+/// are folded, and finds how large their inputs become where the folder has a scale of these.
+void round_layer(LayerWork& work);
+
+/// Returns the largest magnitude of a site's rows as folded norms make them; 0 for a scheme whose
+/// folder has no scale of inputs.
+float largest_input(const LayerWork& work, const PlannedTensor& planned, const SiteRows& site);
 
 }  // namespace vitrine::compress

@@ -14,22 +14,30 @@ namespace {
 
 constexpr int64_t kRoundedRows = 64;  // of a matrix, which one thread rounds
 
-core::Registry<std::string, const LayerMethod*>& registered_layer_methods() {
-  static core::Registry<std::string, const LayerMethod*> methods("method");
+struct NamedMethod {
+  std::string name;
+  const LayerMethod* method = nullptr;
+};
+
+core::Registry<std::string, NamedMethod>& registered_layer_methods() {
+  static core::Registry<std::string, NamedMethod> methods("method");
   return methods;
 }
 
 }  // namespace
 
 LayerMethodRegistration::LayerMethodRegistration(std::string_view name, const LayerMethod& method) {
-  registered_layer_methods().add(std::string(name), &method);
+  registered_layer_methods().add(std::string(name), {std::string(name), &method});
 }
 
 const LayerMethod& find_layer_method(std::string_view name) {
-  if (const auto* found = registered_layer_methods().find(name)) return **found;
-  throw Error(
-      ErrorKind::kInvalidArgument,
-      "method '" + std::string(name) + "' is unknown; expected rtn, gptq, awq or smoothquant");
+  if (const NamedMethod* found = registered_layer_methods().find(name)) return *found->method;
+  std::string known;
+  for (const NamedMethod& method : registered_layer_methods().entries()) {
+    known += (known.empty() ? "" : ", ") + method.name;
+  }
+  throw Error(ErrorKind::kInvalidArgument,
+              "method '" + std::string(name) + "' is unknown; expected one of: " + known);
 }
 
 std::vector<int32_t> rows_of(const SiteRows& site, int64_t expert) {

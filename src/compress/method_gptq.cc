@@ -29,7 +29,7 @@ class GptqMethod final : public LayerMethod {
         const QuantScheme scheme{planned.method->bits, group, planned.method->symmetric};
         GptqResult result =
             gptq(weights, rows, cols, planned.dtype, scheme, factor, options, work.threads());
-        const float largest = largest_of(work.site(matrix->site));
+        const float largest = largest_input(work, planned, work.site(matrix->site));
         work.finish(planned, weights, std::move(result.matrix),
                     {.rows_seen = inputs.rows_seen,
                      .shrinkage = inputs.shrinkage,

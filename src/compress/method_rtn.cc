@@ -13,17 +13,7 @@ class RtnMethod final : public LayerMethod {
     return scheme.activations == ActivationUse::kStatic;
   }
 
-  void quantize(LayerWork& work) const override {
-    for (const SiteMatrix& matrix : work.layer().matrices) {
-      const PlannedTensor* planned = work.find(matrix.module);
-      const SiteRows& site = work.site(matrix.site);
-      if (planned == nullptr || site.rows.count() == 0) continue;
-      const std::vector<float> weights = work.weights(*planned);
-      work.finish(*planned, weights, work.round(*planned, weights),
-                  {.rows_seen = std::ssize(rows_of(site, matrix.expert)),
-                   .largest_input = largest_of(site)});
-    }
-  }
+  void quantize(LayerWork& work) const override { round_layer(work); }
 };
 
 const RtnMethod kRtnMethod;

@@ -55,15 +55,7 @@ class SmoothQuantMethod final : public LayerMethod {
 
   void quantize(LayerWork& work) const override {
     for (const NormPlace& place : work.layer().norms) smooth(work, place);
-    for (const SiteMatrix& matrix : work.layer().matrices) {
-      const PlannedTensor* planned = work.find(matrix.module);
-      const SiteRows& site = work.site(matrix.site);
-      const int64_t seen = planned == nullptr ? 0 : std::ssize(rows_of(site, matrix.expert));
-      if (planned == nullptr || site.rows.count() == 0) continue;
-      const std::vector<float> weights = work.weights(*planned);
-      work.finish(*planned, weights, work.round(*planned, weights),
-                  {.rows_seen = seen, .largest_input = largest_input(work, *planned, site)});
-    }
+    round_layer(work);
   }
 
  private:
@@ -151,18 +143,6 @@ class SmoothQuantMethod final : public LayerMethod {
       if (all > 0) sum += wrong / all;
     }
     return sum;
-  }
-
-  /// The largest magnitude of a site's rows as the folded norm makes them.
-  static float largest_input(const LayerWork& work, const PlannedTensor& planned,
-                             const SiteRows& site) {
-    const Fold* fold = work.folds().find(planned.source->name);
-    if (fold == nullptr || fold->columns.empty()) return largest_of(site);
-    const std::vector<float> sizes = column_sizes(site).largest;
-    float largest = 0;
-    for (size_t i = 0; i < sizes.size(); ++i)
-      largest = std::max(largest, sizes[i] / fold->columns[i]);
-    return largest;
   }
 };
 

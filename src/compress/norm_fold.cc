@@ -5,20 +5,9 @@
 #include <cmath>
 
 #include "model/named_vector.h"
+#include "quant/round_to_nearest.h"
 
 namespace vitrine::compress {
-namespace {
-
-float rounded_as(float value, DType dtype) {
-  switch (dtype) {
-    case DType::kBF16: return bf16_to_float(float_to_bf16(value));
-    case DType::kF16: return f16_to_float(float_to_f16(value));
-    default: return value;
-  }
-}
-
-}  // namespace
-
 void fold_norm(LayerWork& work, const NormPlace& place, std::span<const float> scales) {
   const model::NamedVector norm =
       model::find_named_vector(work.checkpoint(), place.norm, std::ssize(scales));
@@ -26,7 +15,7 @@ void fold_norm(LayerWork& work, const NormPlace& place, std::span<const float> s
   const float one = norm.adds_one ? 1.0f : 0.0f;
   std::vector<float> divided(scales.size(), 1.0f), multiplied(scales.size(), 1.0f);
   for (size_t i = 0; i < scales.size(); ++i) {
-    const float left = rounded_as(values[i] / scales[i] - one, norm.info->dtype) + one;
+    const float left = quant::round_to_dtype(values[i] / scales[i] - one, norm.info->dtype) + one;
     const float taken = values[i] / left;
     if (values[i] == 0 || !std::isfinite(taken) || taken <= 0) continue;
     divided[i] = left / values[i];

@@ -226,7 +226,7 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     }
   }
   require_best_group(checkpoint, plan, options.group_size);
-  number_families(checkpoint, config, plan);
+  if (method.quantize_part != nullptr) number_families(checkpoint, config, plan);
   if (!has_projection) {
     throw Error(
         ErrorKind::kInvalidArgument,

@@ -25,7 +25,8 @@ struct PlannedTensor {
   DType dtype = DType::kF32;
   /// Quantized: columns that share a scale; 0: all of a row.
   int group_size = 0;
-  /// Quantized: the number of those matrices that share what stands once for a matrix, since some
+  /// Quantized by QuantMethod::quantize_part: the number of those matrices that share what stands
+  /// once for a matrix, since some
   /// engine keeps them as one (queries, keys and values; a gate and its up).
   int family = -1;
   bool is_widened() const { return source->dtype == DType::kF8E4M3; }

@@ -5,36 +5,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/engine/engine_fixture.h"
-#include "vitrine/compress.h"
-#include "vitrine/quality.h"
+#include "tests/compress/model_divergence.h"
 
 namespace vitrine::testing {
 namespace {
 
-QuantizeOptions calibrated_options(const std::string& folder, const char* scheme, int texts,
-                                   int length) {
-  QuantizeOptions options;
-  options.scheme = scheme;
-  options.method = "gptq";
-  EngineOptions plain;
-  plain.max_sequences = 1;
-  const int vocab = Engine::load(folder, plain)->summary().vocab_size;
-  for (int i = 0; i < texts; ++i) {
-    options.calibration.push_back(prompt_ids(length, vocab, 100 + static_cast<uint32_t>(i)));
-  }
-  return options;
-}
-
-double divergence(const std::string& source, const std::string& result) {
-  EngineOptions options = test_options();
-  options.kv_codecs = {"f32"};
-  options.keep_logits = true;
-  const auto first = Engine::load(source, options), second = Engine::load(result, options);
-  std::vector<int32_t> ids = prompt_ids(60, first->summary().vocab_size, 9);
-  WindowOptions window;
-  window.window = 30;
-  return compare_models(*first, *second, ids, window).mean_kl;
+QuantizeOptions gptq_options(const std::string& folder, const char* scheme, int texts, int length) {
+  return calibrated_options(folder, scheme, "gptq", texts, length, 100);
 }
 
 TEST(CalibratedQuantize, ReachesTheMatricesOfEveryArchitecture) {
@@ -42,7 +19,7 @@ TEST(CalibratedQuantize, ReachesTheMatricesOfEveryArchitecture) {
     SCOPED_TRACE(oracle);
     const std::string source = oracle_folder(oracle);
     const TemporaryFolder folder;
-    const QuantizeOptions options = calibrated_options(source, "int4", 6, 24);
+    const QuantizeOptions options = gptq_options(source, "int4", 6, 24);
     const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
     size_t reached = 0, in_layers = 0;
     for (const QuantizedTensorReport& tensor : report.quantized) {
@@ -59,7 +36,7 @@ TEST(CalibratedQuantize, ReachesTheMatricesOfEveryArchitecture) {
     EXPECT_GE(reached, in_layers * 2 / 3) << in_layers;
     const Checkpoint result = Checkpoint::open(folder / "out");
     EXPECT_TRUE(result.is_quantized());
-    EXPECT_LT(divergence(source, folder / "out"), 1.0);
+    EXPECT_LT(model_divergence(source, folder / "out"), 1.0);
   }
 }
 
@@ -72,12 +49,12 @@ TEST(CalibratedQuantize, LosesLessThanRounding) {
       SCOPED_TRACE(scheme);
       const std::string calibrated = folder / (std::string("a") + scheme);
       const std::string rounded = folder / (std::string("b") + scheme);
-      QuantizeOptions options = calibrated_options(source, scheme, 40, 40);
+      QuantizeOptions options = gptq_options(source, scheme, 40, 40);
       quantize_checkpoint(source, calibrated, options);
       options.method = "rtn";
       options.calibration.clear();
       quantize_checkpoint(source, rounded, options);
-      EXPECT_LT(divergence(source, calibrated), 0.9 * divergence(source, rounded));
+      EXPECT_LT(model_divergence(source, calibrated), 0.9 * model_divergence(source, rounded));
     }
   }
 }
@@ -85,7 +62,7 @@ TEST(CalibratedQuantize, LosesLessThanRounding) {
 TEST(CalibratedQuantize, HangsOnNoNumberOfThreads) {
   const std::string source = oracle_folder("qwen3_moe");
   const TemporaryFolder folder;
-  QuantizeOptions options = calibrated_options(source, "int4", 5, 30);
+  QuantizeOptions options = gptq_options(source, "int4", 5, 30);
   std::vector<std::string> digests;
   for (const int threads : {1, 3}) {
     options.threads = threads;
@@ -100,7 +77,7 @@ TEST(CalibratedQuantize, TheManifestSaysWhatWasReached) {
   const std::string source = oracle_folder("qwen3_moe");
   const TemporaryFolder folder;
   // Three tokens reach six experts at most.
-  const QuantizeOptions options = calibrated_options(source, "int4", 1, 3);
+  const QuantizeOptions options = gptq_options(source, "int4", 1, 3);
   quantize_checkpoint(source, folder / "out", options);
   const auto manifest = nlohmann::json::parse(
       read_text_file(folder / "out/vitrine_manifest.json", uint64_t{1} << 24));
@@ -117,7 +94,7 @@ TEST(CalibratedQuantize, TheManifestSaysWhatWasReached) {
 TEST(CalibratedQuantize, ReachesAsManyAsWereAskedFor) {
   const std::string source = oracle_folder("qwen3_moe");
   const TemporaryFolder folder;
-  QuantizeOptions options = calibrated_options(source, "int4", 1, 3);
+  QuantizeOptions options = gptq_options(source, "int4", 1, 3);
   options.least_reached = 0.9;
   const Error error = error_of([&] { quantize_checkpoint(source, folder / "out", options); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
@@ -139,7 +116,7 @@ TEST(CalibratedQuantize, RefusesWhatDoesNotGoTogether) {
   };
   QuantizeOptions options;
   options.method = "magic";
-  refused(options, {"magic", "expected rtn, gptq"});
+  refused(options, {"magic", "expected one of: awq, gptq, rtn, smoothquant"});
   options.method = "gptq";
   refused(options, {"gptq needs a calibration"});
   options.calibration = {{1, 2, 3}};

@@ -9,36 +9,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/engine/engine_fixture.h"
-#include "vitrine/compress.h"
-#include "vitrine/quality.h"
+#include "tests/compress/model_divergence.h"
 
 namespace vitrine::testing {
 namespace {
 
 QuantizeOptions method_options(const std::string& folder, const char* scheme, const char* method,
                                int texts = 4, int length = 24) {
-  QuantizeOptions options;
-  options.scheme = scheme;
-  options.method = method;
-  EngineOptions plain;
-  plain.max_sequences = 1;
-  const int vocab = Engine::load(folder, plain)->summary().vocab_size;
-  for (int i = 0; i < texts; ++i) {
-    options.calibration.push_back(prompt_ids(length, vocab, 300 + static_cast<uint32_t>(i)));
-  }
-  return options;
-}
-
-double divergence_of(const std::string& source, const std::string& result) {
-  EngineOptions options = test_options();
-  options.kv_codecs = {"f32"};
-  options.keep_logits = true;
-  const auto first = Engine::load(source, options), second = Engine::load(result, options);
-  const std::vector<int32_t> ids = prompt_ids(60, first->summary().vocab_size, 9);
-  WindowOptions window;
-  window.window = 30;
-  return compare_models(*first, *second, ids, window).mean_kl;
+  return calibrated_options(folder, scheme, method, texts, length, 300);
 }
 
 std::vector<float> floats(const Checkpoint& checkpoint, const std::string& tensor) {
@@ -99,9 +77,9 @@ TEST(LayerMethods, RunOnEveryArchitecture) {
         QuantizeOptions rounded;
         rounded.scheme = way.rounded;
         quantize_checkpoint(source, folder / "rounded", rounded);
-        most = 2 * divergence_of(source, folder / "rounded") + 0.002;
+        most = 2 * model_divergence(source, folder / "rounded") + 0.002;
       }
-      EXPECT_LT(divergence_of(source, folder / "out"), most);
+      EXPECT_LT(model_divergence(source, folder / "out"), most);
     }
   }
 }
@@ -116,7 +94,8 @@ TEST(LayerMethods, AwqLosesLessThanRounding) {
     options.method = "rtn";
     options.calibration.clear();
     quantize_checkpoint(source, folder / "rtn", options);
-    EXPECT_LT(divergence_of(source, folder / "awq"), 0.9 * divergence_of(source, folder / "rtn"));
+    EXPECT_LT(model_divergence(source, folder / "awq"),
+              0.9 * model_divergence(source, folder / "rtn"));
   }
 }
 
@@ -153,7 +132,7 @@ TEST(LayerMethods, SmoothQuantMakesOutliersSmall) {
   const Checkpoint after = Checkpoint::open(folder / "smooth");
   const std::string scale = "model.layers.0.self_attn.q_proj.input_scale";
   EXPECT_LT(floats(after, scale)[0], 0.4f * floats(before, scale)[0]);
-  EXPECT_LT(divergence_of(source, folder / "smooth"), 0.01);
+  EXPECT_LT(model_divergence(source, folder / "smooth"), 0.01);
   // All that one norm's rows come to is told the same.
   EXPECT_EQ(floats(after, scale), floats(after, "model.layers.0.self_attn.v_proj.input_scale"));
 }
@@ -203,7 +182,7 @@ TEST(LayerMethods, MixturesStayWithinTheirBits) {
         EXPECT_LE(sum / count, bits);
       }
       EXPECT_GT(weights.size(), 1u);
-      EXPECT_LT(divergence_of(source, folder / "out"), 1.0);  // each width is read back
+      EXPECT_LT(model_divergence(source, folder / "out"), 1.0);  // each width is read back
     }
   }
 }

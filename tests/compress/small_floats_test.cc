@@ -7,9 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/engine/engine_fixture.h"
-#include "vitrine/compress.h"
-#include "vitrine/quality.h"
+#include "tests/compress/model_divergence.h"
 #include "vitrine/quant.h"
 
 namespace vitrine::testing {
@@ -22,18 +20,6 @@ std::string quantized(const char* scheme, const std::string& folder) {
   options.scheme = scheme;
   quantize_checkpoint(oracle_folder("qwen3_moe"), folder, options);
   return folder;
-}
-
-double divergence_between(const std::string& first_model, const std::string& second_model) {
-  EngineOptions options = test_options();
-  options.kv_codecs = {"f32"};
-  options.keep_logits = true;
-  const auto first = Engine::load(first_model, options);
-  const auto second = Engine::load(second_model, options);
-  const std::vector<int32_t> ids = prompt_ids(60, first->summary().vocab_size, 9);
-  WindowOptions window;
-  window.window = 30;
-  return compare_models(*first, *second, ids, window).mean_kl;
 }
 
 TEST(SmallFloats, AreReadBackAsTheyWereMade) {
@@ -163,8 +149,8 @@ TEST(SmallFloats, BlocksComputeWhatFloatsDo) {
     writer.write(info.name, std::as_bytes(std::span(values)));
   }
   writer.finish();
-  const double as_blocks = divergence_between(folder / "floats", model);
-  EXPECT_LT(as_blocks, 0.1 * divergence_between(source, model));  // activations of 8 bits are left
+  const double as_blocks = model_divergence(folder / "floats", model);
+  EXPECT_LT(as_blocks, 0.1 * model_divergence(source, model));  // activations of 8 bits are left
 }
 
 TEST(SmallFloats, ExpertsAreReadWhenTheyAreNeeded) {
