@@ -254,7 +254,8 @@ struct EvaluationOptions {
 /// Puts a suite to a target and writes its results into the file `path`, a line an item. Where the
 /// file holds results of the same suite and target already, only what is missing is asked; a line
 /// that was cut off is asked again. Returns true where every item has its result. Throws
-/// kInvalidArgument where the file holds something else, kIo, and what the target throws.
+/// kInvalidArgument where the file holds something else or another evaluation is writing it, kIo,
+/// and what the target throws.
 VITRINE_API bool evaluate(const Suite& suite, EvaluationTarget& target, const std::string& path,
                           const EvaluationOptions& options = {});
 

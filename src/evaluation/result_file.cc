@@ -2,6 +2,8 @@
 #include "evaluation/result_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +21,27 @@ constexpr size_t kMostLineKeys = 1024;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw Error(ErrorKind::kIo, path + ": " + what + ": " + std::strerror(errno));
+}
+
+[[noreturn]] void refuse_shared(const std::string& path) {
+  throw Error(ErrorKind::kInvalidArgument,
+              path +
+                  ": another evaluation is writing it; expected a file of this run's own, or to "
+                  "wait until that one has ended");
+}
+
+/// Takes the file for this process as long as it is open. Where a file system knows no locks,
+/// nobody is kept out.
+void lock(int file, const std::string& path) {
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) refuse_shared(path);
+}
+
+/// Throws where somebody put another file in its place before it was locked.
+void require_in_place(int file, const std::string& path) {
+  struct stat opened = {}, named = {};
+  const bool is_same = ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+                       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  if (!is_same) refuse_shared(path);
 }
 
 }  // namespace
@@ -44,22 +67,36 @@ Json parse_line(std::string_view line, const std::string& place) {
 }
 
 ResultFile::ResultFile(const std::string& path, const RunHead& head, bool overwrite) : path_(path) {
-  const bool is_kept = !overwrite && ::access(path.c_str(), F_OK) == 0;
-  const uint64_t whole = is_kept ? take_up(read_text_file(path, kMostResultBytes), head) : 0;
-  if (whole == 0) begin(head);
   file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (file_ < 0) fail(path, "cannot be written");
-  if (whole > 0 && ::ftruncate(file_, static_cast<off_t>(whole)) != 0) {
-    fail(path, "cannot be shortened");
+  if (file_ < 0 && errno != ENOENT && !overwrite) fail(path, "cannot be written");
+  try {
+    if (file_ >= 0) lock(file_, path);
+    const bool is_kept = file_ >= 0 && !overwrite;
+    const uint64_t whole = is_kept ? take_up(read_text_file(path, kMostResultBytes), head) : 0;
+    if (whole == 0) begin(head);
+    if (whole > 0 && ::ftruncate(file_, static_cast<off_t>(whole)) != 0) {
+      fail(path, "cannot be shortened");
+    }
+    if (::lseek(file_, 0, SEEK_END) < 0) fail(path, "cannot be appended to");
+  } catch (...) {
+    if (file_ >= 0) ::close(file_);
+    throw;
   }
-  if (::lseek(file_, 0, SEEK_END) < 0) fail(path, "cannot be appended to");
 }
 
 ResultFile::~ResultFile() {
   if (file_ >= 0) ::close(file_);
 }
 
-void ResultFile::begin(const RunHead& head) { write_file_atomically(path_, head_line(head)); }
+void ResultFile::begin(const RunHead& head) {
+  write_file_atomically(path_, head_line(head));
+  const int made = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (made < 0) fail(path_, "cannot be written");
+  if (file_ >= 0) ::close(file_);
+  file_ = made;
+  lock(file_, path_);
+  require_in_place(file_, path_);
+}
 
 uint64_t ResultFile::take_up(const std::string& text, const RunHead& head) {
   bool is_same = false;

@@ -14,8 +14,8 @@ namespace vitrine::evaluation {
 /// goes.
 class ResultFile {
  public:
-  /// Throws kInvalidArgument where the file holds something else or another run; kIo. `overwrite`:
-  /// what is there goes.
+  /// Throws kInvalidArgument where the file holds something else or another run, and where another
+  /// one is being written into it; kIo. `overwrite`: what is there goes.
   ResultFile(const std::string& path, const RunHead& head, bool overwrite);
   ~ResultFile();
   ResultFile(const ResultFile&) = delete;
@@ -35,6 +35,7 @@ class ResultFile {
   void finish(double seconds);
 
  private:
+  /// Puts a new file in the place, and takes it.
   void begin(const RunHead& head);
   /// Reads what is there. Returns how many bytes of it stay.
   uint64_t take_up(const std::string& text, const RunHead& head);

@@ -238,6 +238,30 @@ TEST_F(EvaluateTest, ARunThatWasCutOffIsGoneOnWith) {
   EXPECT_EQ(read("cut.eval"), whole);
 }
 
+TEST_F(EvaluateTest, OneFileHasOneWriter) {
+  const auto asked = target(), other = target();
+  const Suite asked_suite = suite();
+  int refused = 0;
+  EvaluationOptions options;
+  options.on_progress = [&](const EvaluationProgress&) {
+    for (const bool overwrite : {false, true}) {
+      try {
+        evaluate(asked_suite, *other, path("shared.eval"), {.overwrite = overwrite});
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+        EXPECT_NE(std::string(error.what()).find("another evaluation is writing it"),
+                  std::string::npos);
+        ++refused;
+      }
+    }
+    return true;
+  };
+  EXPECT_TRUE(evaluate(asked_suite, *asked, path("shared.eval"), options));
+  EXPECT_EQ(refused, 2 * 8);  // at the start, and behind each of seven items
+  EXPECT_EQ(read_evaluation(path("shared.eval")).items.size(), 7);
+  EXPECT_TRUE(evaluate(asked_suite, *other, path("shared.eval"), {.overwrite = true}));
+}
+
 TEST_F(EvaluateTest, AnotherRunIsNotOverwritten) {
   const auto asked = target();
   run(*asked, "base.eval");
