@@ -8,8 +8,10 @@ long as the group's are in the mean, and decodes as many answers side by side. E
 and what is compared is processor time, which other work on the machine hardly changes: loading is
 taken off (that of a second `eval`, which finds its work done), and a token's cost is the difference of
 two runs of the bench. The ratio is what the tokens of the record cost by the bench over what they cost
-in the evaluation. A prompt whose reference is scored, too, is read twice. Tokens of choices are not in
-the record and not counted, which makes the ratio smaller than it is.
+in the evaluation. Texts are asked for the logits of each token, and so is the bench beside them; a
+second ratio has a prompt's rate, with the logits of its last token alone. A prompt whose reference is
+scored, too, is read twice. Tokens of choices are not in the record and not counted, which makes the
+ratio smaller than it is.
 """
 
 import argparse
@@ -53,13 +55,13 @@ def evaluate(arguments, tasks, out):
     return seconds, len(items), read, sum(num_made(item) for item in items)
 
 
-def costs(arguments, prompt):
+def costs(arguments, prompt, *logits):
     """Returns the seconds of a prompt's token, and of one of --parallel answers' side by side."""
 
     def bench(answer, repeat, *more):
         return processor_seconds(arguments.vitrine, "bench", "generate", arguments.model, "-p",
                                  prompt, "-n", answer, "--repeat", repeat, "--audit", "none",
-                                 "--threads", 1, "--json", *more)
+                                 "--threads", 1, "--json", *logits, *more)
 
     batch = ["--batch", arguments.parallel]
     one = (bench(34, 3) - bench(2, 3)) / (3 * 32)
@@ -68,12 +70,19 @@ def costs(arguments, prompt):
     return (prompts - 2 * one) / prompt, (together - one) / arguments.parallel
 
 
-def measure(arguments, tasks, out):
-    seconds, items, read, made = evaluate(arguments, tasks, out)
-    prompt_token, answer_token = costs(arguments, max(2, round(read / items)))
-    return {"tasks": tasks, "items": items, "read": read, "made": made, "seconds": seconds,
-            "read_rate": 1 / prompt_token, "made_rate": 1 / answer_token,
-            "ratio": (read * prompt_token + made * answer_token) / seconds}
+def measure(arguments, group, out):
+    seconds, items, read, made = evaluate(arguments, GROUPS[group], out)
+    result = {"tasks": GROUPS[group], "items": items, "read": read, "made": made,
+              "seconds": seconds}
+
+    def beside(*logits):
+        prompt_token, answer_token = costs(arguments, max(2, round(read / items)), *logits)
+        return {"read_rate": 1 / prompt_token, "made_rate": 1 / answer_token,
+                "ratio": (read * prompt_token + made * answer_token) / seconds}
+
+    if group == "texts":
+        return result | beside("--all-logits") | {"prompts": beside()}
+    return result | beside()
 
 
 def main():
@@ -89,11 +98,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for group in arguments.groups.split(","):
             out = pathlib.Path(folder) / f"{len(result)}.eval"
-            one = result[group] = measure(arguments, GROUPS[group], out)
+            one = result[group] = measure(arguments, group, out)
             print(f"{group}: {one['ratio']:.2f} of the engine's own rates; {one['items']} items, "
                   f"{one['read']} tokens read and {one['made']} generated in {one['seconds']:.2f} s "
                   f"of one thread; the engine reads {one['read_rate']:.0f} tokens/s and decodes "
                   f"{one['made_rate']:.0f}", flush=True)
+            if "prompts" in one:
+                print(f"{group}: {one['prompts']['ratio']:.2f} of the rate of prompts, of which one "
+                      f"token alone has logits: {one['prompts']['read_rate']:.0f} tokens/s",
+                      flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -22,13 +22,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBenchGenerateRingBytes = size_t{4} << 20;
 constexpr double kProbeSeconds = 0.5;
+constexpr int kLogitRows = 64;  // of a step, as an evaluation of texts has them
 
 struct BenchGenerateArguments {
   std::string model, audit = "deferred";
   BenchTests tests;
   int prompt = 256, tokens = 64, depth = 0, repeat = 5, step_tokens = 0;
   std::vector<int> batches;  // sequences that decode side by side, each in turn
-  bool goes_on = false, json = false;
+  bool goes_on = false, json = false, all_logits = false;
   DeviceOptions device;
 };
 
@@ -120,7 +121,7 @@ class Runner {
   }
 
   /// Seconds for the next `count` ids, `at_once` in a step; a row of logits for the last of each
-  /// step that ends the ids or has one.
+  /// step that ends the ids or has one, or for all of them where that is asked for.
   double feed(const Sequence& sequence, int count, int at_once) {
     const auto first = static_cast<size_t>(engine_.length(sequence.id));
     std::span<const int32_t> rest =
@@ -131,8 +132,9 @@ class Runner {
       input.sequence = sequence.id;
       input.tokens = rest.first(std::min(rest.size(), static_cast<size_t>(at_once)));
       rest = rest.subspan(input.tokens.size());
-      input.rows = rest.empty() || at_once == 1 ? vitrine::StepInput::Rows::kLast
-                                                : vitrine::StepInput::Rows::kNone;
+      input.rows = arguments_.all_logits          ? vitrine::StepInput::Rows::kAll
+                   : rest.empty() || at_once == 1 ? vitrine::StepInput::Rows::kLast
+                                                  : vitrine::StepInput::Rows::kNone;
       engine_.step({&input, 1});
     }
     return seconds_since(start);
@@ -301,6 +303,11 @@ int run_bench_generate(const BenchGenerateArguments& arguments) {
   }
   options.max_context = static_cast<int>(context);
   if (arguments.step_tokens > 0) options.max_step_tokens = arguments.step_tokens;
+  if (arguments.all_logits) {
+    options.keep_logits = true;
+    options.max_step_tokens = std::min(options.max_step_tokens, kLogitRows);
+    options.max_logit_rows = options.max_step_tokens;
+  }
   const int most = std::max(arguments.prompt, arguments.depth);
   const int step_tokens = std::min(options.max_step_tokens, most);
   const auto widest = std::ranges::max_element(arguments.batches);
@@ -358,6 +365,9 @@ void add_bench_generate(CLI::App& bench, Command& command) {
   generate->add_flag("--goes-on", arguments->goes_on,
                      "for each --batch also decodes what is chosen, with and without telling the "
                      "engine that it will: a device may start the next step early then");
+  generate->add_flag("--all-logits", arguments->all_logits,
+                     "the logits of each token of a prompt come back, as for a text's perplexity; "
+                     "64 tokens in a step at most");
   generate->add_option("--audit", arguments->audit, "the recorder: none or deferred")
       ->check(CLI::IsMember({"none", "deferred"}))
       ->capture_default_str();
@@ -370,7 +380,8 @@ void add_bench_generate(CLI::App& bench, Command& command) {
       if (!tests.is_single()) {
         tests.refuse_beside({{arguments->json, "--json"},
                              {!arguments->batches.empty(), "--batch"},
-                             {arguments->goes_on, "--goes-on"}});
+                             {arguments->goes_on, "--goes-on"},
+                             {arguments->all_logits, "--all-logits"}});
         tests.model = arguments->model;
         tests.repeat = arguments->repeat;
         tests.step_tokens = arguments->step_tokens;

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <list>
 #include <nlohmann/json.hpp>
-#include <ranges>
 
 #include "evaluation/answer_log.h"
+#include "evaluation/best_tokens.h"
 #include "evaluation/digest.h"
 #include "vitrine/evaluation.h"
 #include "vitrine/quality.h"
@@ -80,7 +80,6 @@ class ModelTarget final : public EvaluationTarget {
   std::vector<TextPosition> predict(const std::string& text, int64_t window, int best) override {
     const std::vector<int32_t> ids = server_.model().tokenizer().encode(text, true);
     std::vector<TextPosition> positions;
-    std::vector<int32_t> order;
     use_model([&](Model& model) {
       WindowOptions options;
       options.window = std::min<int64_t>(window, model.options().max_context);
@@ -89,7 +88,7 @@ class ModelTarget final : public EvaluationTarget {
         TextPosition& position = positions.emplace_back();
         position.token = token.token;
         position.logprob = static_cast<float>(token.logprob);
-        keep_best(token, order, best, position);
+        keep_best(token, best, position);
       });
     });
     set_ends(ids, std::min<int64_t>(window, server_.model().options().max_context), text.size(),
@@ -169,20 +168,9 @@ class ModelTarget final : public EvaluationTarget {
     server_.use_model(work);
   }
 
-  /// Keeps the most probable tokens, the lower id first of equal ones, without putting the whole
-  /// vocabulary in order. `order` is room for their ids.
-  static void keep_best(const PredictedToken& token, std::vector<int32_t>& order, int best,
-                        TextPosition& position) {
-    const std::span<const float> logits = token.logits;
-    const auto is_before = [&](int32_t a, int32_t b) {
-      const float p = logits[static_cast<size_t>(a)], q = logits[static_cast<size_t>(b)];
-      return p != q ? p > q : a < b;
-    };
-    order.resize(std::min(static_cast<size_t>(best), logits.size()));
-    const auto ids = std::views::iota(int32_t{0}, static_cast<int32_t>(logits.size()));
-    std::ranges::partial_sort_copy(ids, order, is_before);
-    for (const int32_t id : order) {
-      const double logprob = double{logits[static_cast<size_t>(id)]} - token.log_total;
+  void keep_best(const PredictedToken& token, int best, TextPosition& position) {
+    for (const int32_t id : best_.find(token.logits, static_cast<size_t>(best))) {
+      const double logprob = double{token.logits[static_cast<size_t>(id)]} - token.log_total;
       position.best.emplace_back(id, static_cast<float>(logprob));
     }
   }
@@ -250,6 +238,7 @@ class ModelTarget final : public EvaluationTarget {
   Server server_;
   std::list<std::unique_ptr<RunningAnswer>> running_;
   bool has_answered_ = false;
+  evaluation::BestTokens best_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "core/run_pieces.h"
 #include "quality/softmax.h"
+#include "sample/scan.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::quality {
@@ -22,13 +23,12 @@ std::string number_text(float value) {
 
 RowSum sum_row(std::span<const float> logits) {
   RowSum row;
-  float largest = logits.front();
-  for (size_t id = 0; id < logits.size(); ++id) {
-    row.is_finite = row.is_finite && std::isfinite(logits[id]);
-    if (logits[id] > largest) largest = logits[id], row.best = id;
-  }
+  row.is_finite = are_finite(logits);
+  if (!row.is_finite) return row;
+  const float largest = largest_of(logits);
+  row.best = static_cast<size_t>(std::ranges::find(logits, largest) - logits.begin());
   row.largest = double{largest};
-  row.log_sum = log_sum_beside(logits, row.largest);
+  row.log_sum = log_sum_beside(logits, largest);
   return row;
 }
 

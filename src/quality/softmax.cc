@@ -2,17 +2,24 @@
 #include "quality/softmax.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
+#include "sample/numerics.h"
+#include "sample/scan.h"
 #include "vitrine/quality.h"
 
 namespace vitrine {
 
-double quality::log_sum_beside(std::span<const float> logits, double largest) {
+double quality::log_sum_beside(std::span<const float> logits, float largest) {
+  std::array<double, kScanBlock> results;  // stay in the nearest cache
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(double{logit} - largest);
-  return std::log(sum);
+  for (size_t first = 0; first < logits.size(); first += kScanBlock) {
+    const size_t count = std::min(kScanBlock, logits.size() - first);
+    sum += exponentials(logits.subspan(first, count), largest, results.data());
+  }
+  return log_positive(sum);
 }
 
 namespace {
@@ -32,16 +39,16 @@ double logprob_of(std::span<const float> logits, int32_t token) {
                 "token " + std::to_string(token) + " has no logit among " +
                     std::to_string(logits.size()) + "; expected an id of the vocabulary");
   }
-  const double largest = *std::ranges::max_element(logits);
-  return double{logits[static_cast<size_t>(token)]} - largest -
+  const float largest = *std::ranges::max_element(logits);
+  return double{logits[static_cast<size_t>(token)]} - double{largest} -
          quality::log_sum_beside(logits, largest);
 }
 
 void log_softmax(std::span<const float> logits, std::span<double> logprobs) {
   require_as_many("log_softmax", logprobs.size(), logits.size());
   if (logits.empty()) return;
-  const double largest = *std::ranges::max_element(logits);
-  const double log_sum = largest + quality::log_sum_beside(logits, largest);
+  const float largest = *std::ranges::max_element(logits);
+  const double log_sum = double{largest} + quality::log_sum_beside(logits, largest);
   for (size_t id = 0; id < logits.size(); ++id) logprobs[id] = double{logits[id]} - log_sum;
 }
 

@@ -6,7 +6,8 @@
 
 namespace vitrine::quality {
 
-/// Returns log(sum of exp(logit - largest)), summed in double in the order of ids.
-double log_sum_beside(std::span<const float> logits, double largest);
+/// Returns log(sum of exp(logit - largest)), summed in double in one order, whose bits are the same
+/// on every machine. `largest` is the largest of them.
+double log_sum_beside(std::span<const float> logits, float largest);
 
 }  // namespace vitrine::quality

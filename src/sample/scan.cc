@@ -79,6 +79,24 @@ static_assert(sizeof(Floats) == kScanLanes * sizeof(float));
   return largest;
 }
 
+[[gnu::always_inline]] inline bool finite_body(std::span<const float> logits) {
+  const Floats infinity = Floats{} + kInfinity;
+  Masks even = ~Masks{}, odd = even;
+  size_t i = 0;
+  for (; i + 2 * kScanLanes <= logits.size(); i += 2 * kScanLanes) {
+    Floats a, b;
+    std::memcpy(&a, &logits[i], sizeof(a));
+    std::memcpy(&b, &logits[i + kScanLanes], sizeof(b));
+    even &= (a < infinity) & (a > -infinity);
+    odd &= (b < infinity) & (b > -infinity);
+  }
+  even &= odd;
+  bool is_fine = true;
+  for (size_t lane = 0; lane < kScanLanes; ++lane) is_fine &= even[lane] != 0;
+  for (; i < logits.size(); ++i) is_fine &= logits[i] < kInfinity && logits[i] > -kInfinity;
+  return is_fine;
+}
+
 [[gnu::always_inline]] inline double exponentials_body(std::span<const float> logits, float largest,
                                                        double* results) {
   const auto reference = static_cast<double>(largest);
@@ -100,6 +118,7 @@ bool scan_portable(std::span<const float> logits, float* lane_maxima) {
   return scan_body(logits, lane_maxima);
 }
 float largest_portable(std::span<const float> logits) { return largest_body(logits); }
+bool finite_portable(std::span<const float> logits) { return finite_body(logits); }
 double exponentials_portable(std::span<const float> logits, float largest, double* results) {
   return exponentials_body(logits, largest, results);
 }
@@ -135,6 +154,9 @@ double exponentials_portable(std::span<const float> logits, float largest, doubl
 }
 [[gnu::target("avx2")]] float largest_avx2(std::span<const float> logits) {
   return largest_body(logits);
+}
+[[gnu::target("avx2")]] bool finite_avx2(std::span<const float> logits) {
+  return finite_body(logits);
 }
 [[gnu::target("avx2")]] double exponentials_avx2(std::span<const float> logits, float largest,
                                                  double* results) {
@@ -180,13 +202,14 @@ double exponentials_portable(std::span<const float> logits, float largest, doubl
 }  // namespace
 
 std::vector<ScanForms> scan_forms() {
-  std::vector<ScanForms> forms = {{scan_portable, largest_portable, exponentials_portable}};
+  std::vector<ScanForms> forms = {
+      {scan_portable, largest_portable, finite_portable, exponentials_portable}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) {
-    forms.push_back({scan_avx2, largest_avx2, exponentials_avx2});
+    forms.push_back({scan_avx2, largest_avx2, finite_avx2, exponentials_avx2});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
-    forms.push_back({scan_avx512, largest_avx2, exponentials_avx512});
+    forms.push_back({scan_avx512, largest_avx2, finite_avx2, exponentials_avx512});
   }
 #endif
   return forms;
@@ -206,6 +229,8 @@ bool scan_logits(std::span<const float> logits, float* lane_maxima) {
 }
 
 float largest_of(std::span<const float> logits) { return best_forms().largest(logits); }
+
+bool are_finite(std::span<const float> logits) { return best_forms().finite(logits); }
 
 double exponentials(std::span<const float> logits, float largest, double* results) {
   return best_forms().exponentials(logits, largest, results);

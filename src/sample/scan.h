@@ -21,6 +21,9 @@ bool scan_logits(std::span<const float> logits, float* lane_maxima);
 /// The largest one, or -infinity. NaN is not among them.
 float largest_of(std::span<const float> logits);
 
+/// True where each of them is a number and none is infinite.
+bool are_finite(std::span<const float> logits);
+
 /// results[i] = e^(logits[i] - largest); returns their sum, added in eight lanes by index modulo 8
 /// and then lane by lane. No logit is above `largest`.
 double exponentials(std::span<const float> logits, float largest, double* results);
@@ -29,6 +32,7 @@ double exponentials(std::span<const float> logits, float largest, double* result
 struct ScanForms {
   bool (*scan)(std::span<const float>, float*);
   float (*largest)(std::span<const float>);
+  bool (*finite)(std::span<const float>);
   double (*exponentials)(std::span<const float>, float, double*);
 };
 std::vector<ScanForms> scan_forms();

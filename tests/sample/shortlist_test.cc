@@ -129,6 +129,8 @@ TEST(Scan, SameBitsInEveryForm) {
           EXPECT_EQ(maxima[i], expected);
         }
         EXPECT_EQ(form.largest(logits), largest);
+        EXPECT_EQ(form.finite(logits),
+                  std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }));
         if (is_finite) {
           const double sum = form.exponentials(logits, largest, weights.data());
           EXPECT_EQ(std::bit_cast<uint64_t>(sum), std::bit_cast<uint64_t>(expected_sum));
@@ -139,6 +141,7 @@ TEST(Scan, SameBitsInEveryForm) {
           const size_t where = engine() % count;
           const float good = std::exchange(logits[where], bad);
           EXPECT_FALSE(form.scan(logits, maxima.data()));
+          EXPECT_FALSE(form.finite(logits));
           logits[where] = good;
         }
       }
