@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <regex>
 
 #include "answer_command.h"
 #include "candidates.h"
@@ -40,12 +40,35 @@ bool is_json_text(const std::string& value) {
   return first != value.npos && (value[first] == '{' || value[first] == '[') && !is_file(value);
 }
 
+constexpr const char* kRuleBlanks = " \t\n\v\f\r";
+
+/// Returns true where a text begins with a rule: a name, behind ? or ! of Lark's, then ::= or a
+/// colon and a blank.
+bool begins_with_rule(std::string_view text) {
+  const auto skip = [&](const char* characters) {
+    text.remove_prefix(std::min(text.find_first_not_of(characters), text.size()));
+  };
+  constexpr const char* kNameBegins = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+  constexpr const char* kNames =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789.-";
+  skip(kRuleBlanks);
+  if (text.starts_with('?') || text.starts_with('!')) text.remove_prefix(1);
+  if (text.find_first_of(kNameBegins) != 0) return false;
+  skip(kNames);
+  skip(kRuleBlanks);
+  return text.starts_with("::=") ||
+         (text.size() > 1 && text[0] == ':' && text.find_first_of(kRuleBlanks, 1) == 1);
+}
+
 /// Returns true for the text of a grammar: GBNF's and Lark's rules have a name, then ::= or a
 /// colon.
 bool is_grammar_text(const std::string& value) {
   if (value.ends_with(".gbnf") || value.ends_with(".lark") || is_file(value)) return false;
-  static const std::regex rule(R"((^|\n)\s*[?!]?[A-Za-z_][\w.\-]*\s*(::=|:\s))");
-  return std::regex_search(value, rule);
+  for (size_t begin = 0; begin < value.size();) {
+    if (begins_with_rule(std::string_view(value).substr(begin))) return true;
+    begin = std::min(value.find('\n', begin), value.size() - 1) + 1;
+  }
+  return false;
 }
 
 /// What a constraint is made of.

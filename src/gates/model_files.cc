@@ -5,7 +5,6 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <system_error>
 
 #include "core/cancel_watch.h"
@@ -60,12 +59,21 @@ void look_at(ModelEntry& entry, fs::file_type type, bool allows_links) {
   if (!is_utf8(entry.name)) entry.problem = "has a name that is not UTF-8";
 }
 
+/// Returns true for "…-00001-of-00003.gguf", of which more than one part is told.
+bool is_part(std::string_view name) {
+  constexpr std::string_view kForm = "-00000-of-00000.gguf";
+  if (name.size() < kForm.size()) return false;
+  name.remove_prefix(name.size() - kForm.size());
+  for (size_t i = 0; i < kForm.size(); ++i) {
+    const bool is_digit = name[i] >= '0' && name[i] <= '9';
+    if (kForm[i] == '0' ? !is_digit : name[i] != kForm[i]) return false;
+  }
+  return name.substr(kForm.find("of-") + 3, 5) != "00001";
+}
+
 /// A split GGUF file's other parts would stay unsigned.
 void refuse_part(const std::string& model) {
-  static const std::regex kPart("-[0-9]{5}-of-([0-9]{5})\\.gguf$");
-  const std::string name = model_name(model);
-  std::smatch match;
-  if (!std::regex_search(name, match, kPart) || match[1] == "00001") return;
+  if (!is_part(model_name(model))) return;
   refuse(model, "is one part of a split GGUF file; expected the folder that holds all parts");
 }
 
