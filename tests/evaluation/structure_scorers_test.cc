@@ -156,6 +156,21 @@ TEST(ToolCallScorer, ReadsCallsFromText) {
   }
 }
 
+TEST(ToolCallScorer, SeesAWrittenCallBehindAnother) {
+  const Scoring scoring("tool_call", with_tools(R"("answer": [{"get_weather": {"city": ["Oslo"]}}],
+                                                  "unsafe": ["delete_all"])"));
+  const std::string right = R"({"name": "get_weather", "arguments": {"city": "Oslo"}})";
+  const std::string wrong = R"({"name": "delete_all", "arguments": {}})";
+  for (const std::string& text :
+       {right + "\n" + wrong, "[1] First " + wrong + " and ```json\n" + right + "\n```",
+        R"({"note": 1} )" + right + wrong, "[" + right + "]\n[" + wrong + "]"}) {
+    const Score score = scoring.score(text);
+    EXPECT_EQ(score.parts.at("unsafe"), 1) << text;
+    EXPECT_EQ(score.value, 0) << text;
+  }
+  EXPECT_TRUE(scoring.score(R"({"note": "]{"} [see above: )" + right).is_right);
+}
+
 TEST(ToolCallScorer, MatchesParallelCallsInAnyOrder) {
   const Scoring scoring("tool_call", with_tools(R"("answer": [{"get_weather": {"city": ["Oslo"]}},
                                                   {"get_weather": {"city": ["Lima"]}}])"));

@@ -28,14 +28,19 @@ void add_written_call(const Json& value, std::vector<CalledTool>& calls) {
   calls.push_back({name->get<std::string>(), is_read ? *arguments : Json::object(), is_read});
 }
 
-/// Calls that a text writes as JSON, alone or in a list.
+/// Calls that a text writes as JSON: alone, in a list, or one behind the other, so that a call that
+/// must not be made is seen behind another.
 std::vector<CalledTool> written_calls(const std::string& text) {
+  std::vector<Json> values = find_all_json(text);
+  if (values.empty()) {
+    if (std::optional<FoundJson> found = find_json(text)) values.push_back(std::move(found->value));
+  }
   std::vector<CalledTool> calls;
-  const std::optional<FoundJson> found = find_json(text);
-  if (!found) return calls;
-  if (!found->value.is_array()) add_written_call(found->value, calls);
-  if (found->value.is_array()) {
-    for (const Json& entry : found->value) add_written_call(entry, calls);
+  for (const Json& value : values) {
+    if (!value.is_array()) add_written_call(value, calls);
+    if (value.is_array()) {
+      for (const Json& entry : value) add_written_call(entry, calls);
+    }
   }
   return calls;
 }

@@ -139,6 +139,19 @@ std::optional<FoundJson> find_json(std::string_view text) {
   return std::nullopt;
 }
 
+std::vector<Json> find_all_json(std::string_view text) {
+  std::vector<Json> values;
+  size_t start = text.find_first_of("{[");
+  for (size_t tried = 0; tried < kMostStarts && start != std::string_view::npos; ++tried) {
+    const size_t end = json_end(text, start);
+    std::optional<Json> value;
+    if (end != std::string_view::npos) value = parse_answer_json(text.substr(start, end - start));
+    start = text.find_first_of("{[", value ? end : start + 1);
+    if (value) values.push_back(*std::move(value));
+  }
+  return values;
+}
+
 std::string short_text(std::string_view text) {
   constexpr size_t kMostBytes = 400;
   if (text.size() <= kMostBytes) return std::string(text);

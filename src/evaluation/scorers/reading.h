@@ -40,6 +40,9 @@ struct FoundJson {
 /// one; nothing where there is none within bounds.
 std::optional<FoundJson> find_json(std::string_view text);
 
+/// All JSON objects and lists that stand in the text, in their order, but for those within others.
+std::vector<Json> find_all_json(std::string_view text);
+
 /// Whether `text` is JSON that this library is ready to hold: not too deep, no key twice.
 std::optional<Json> parse_answer_json(std::string_view text);
 
