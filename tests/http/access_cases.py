@@ -171,12 +171,12 @@ class Keys(HttpCase):
 
 class Ends(unittest.TestCase):
     def test_sigterm_lets_answers_end(self):
-        with served(MODEL) as server:
+        with served(MODEL, "--metrics") as server:
             place = urllib.parse.urlsplit(server.url)
             connection = http.client.HTTPConnection(place.hostname, place.port)
             connection.request("POST", "/v1/completions", json.dumps({**LONG, "max_tokens": 400}),
                                {"Content-Type": "application/json"})
-            time.sleep(0.1)
+            wait_until(lambda: metric(server, "requests_running") == 1)
             server.process.terminate()
             reply = json.loads(connection.getresponse().read())
             self.assertEqual(reply["usage"]["completion_tokens"], 400)
