@@ -191,6 +191,7 @@ uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
   prefix.state = best_state(found, length);
   prefix.forced_end = std::min(found.forced_end, length);
   prefix.last_use = ++uses_;
+  prefix.source = sequence;
   for (const int32_t block : blocks) full_.share(block);
   retain_window(found, prefix);
   return next_sequence_++;
@@ -220,6 +221,7 @@ int64_t BlockPool::resumed_length(uint64_t prefix, int64_t length) const {
 
 int64_t BlockPool::computed_length(uint64_t sequence) const {
   const Sequence& found = look_up(sequence);
+  if (found.slot < 0) return restored_of(sequence, found).length;
   const int64_t full = full_length(found);
   if (has_states()) return std::min(full, found.state.length);
   return has_windows() ? std::min(full, found.window_length) : full;
@@ -272,10 +274,12 @@ void BlockPool::take_place(uint64_t sequence) {
   Sequence& found = find(sequence);
   if (found.slot >= 0) return;
   require_slot();
+  const Restored restored = restored_of(sequence, found);
   found.slot = slots_.take();
   std::ranges::copy(found.history, slots_.history(found.slot));
   found.apart = {};
   set_tables(found);
+  if (restored.prefix != nullptr) restore(found, restored);
 }
 
 // Makes tables of no blocks, where the sequence stands now.
@@ -423,9 +427,21 @@ bool BlockPool::Tally::add(uint64_t sequence, int64_t count) {
   if (count <= 0) return true;
   if (pool_.has_windows()) add_window(found, count);
   if (!pool_.has_full_layers()) return true;
-  blocks_ += pool_.blocks_for(found.length + count) - std::ssize(found.blocks);
-  const bool may_copy = pool_.is_partial(found) && found.lost_from < 0;
-  if (may_copy && pool_.full_.makes_copy(pool_.last_tally_, found.blocks.back())) {
+  std::span<const int32_t> held = found.blocks;
+  bool is_whole = found.lost_from < 0;
+  if (found.slot < 0) {
+    const Restored restored = pool_.restored_of(sequence, found);
+    if (restored.prefix != nullptr) {
+      held = std::span(restored.prefix->blocks)
+                 .first(static_cast<size_t>(pool_.blocks_for(restored.length)));
+      is_whole = restored.length == found.length;
+    }
+  }
+  blocks_ += pool_.blocks_for(found.length + count) - std::ssize(held);
+  const bool may_copy = pool_.is_partial(found) && is_whole;
+  // A prefix goes on holding what is restored of it.
+  const bool is_restored = found.slot < 0;
+  if (may_copy && (is_restored || pool_.full_.makes_copy(pool_.last_tally_, held.back()))) {
     ++blocks_;
   }
   return true;

@@ -40,6 +40,7 @@ struct PrefixBlocks {
   HeldState state = {};
   int64_t forced_end = 0;  // BlockPool::forced_end() of its positions
   uint64_t last_use = 0;   // when it was made, or a sequence last began with it
+  uint64_t source = 0;     // the sequence that it was retained of
 };
 
 /// How much a pool has, once and for all.
@@ -211,7 +212,9 @@ class BlockPool {
   /// another one may be made; it keeps its tokens. Throws kInvalidArgument where some layers have
   /// fewer positions than others.
   void give_up(uint64_t sequence);
-  /// Gives a sequence its place again, before a step of it. Throws kOutOfMemory as create() does.
+  /// Gives a sequence its place again, before a step of it, and the blocks that a prefix retained
+  /// of it still has: the longest one that the sequence begins with, of a model with states or
+  /// windows one of all its tokens. Throws kOutOfMemory as create() does.
   void take_place(uint64_t sequence);
   /// Gives back the blocks below the window, when the last append()'s step is over. `keeps`: keep()
   /// may drop some of the step's positions, so what was seen before the step stays.
@@ -254,6 +257,14 @@ class BlockPool {
     int64_t lost_from = -1;
     mutable uint64_t tally = 0;  // the last tally that it was added to
   };
+
+  /// What a sequence without a place has at once when it gets one.
+  struct Restored {
+    const PrefixBlocks* prefix = nullptr;  // null: nothing
+    int64_t length = 0;                    // its tokens, or those of its whole blocks
+  };
+  Restored restored_of(uint64_t sequence, const Sequence& found) const;
+  void restore(Sequence& sequence, const Restored& restored);
 
   const Sequence& look_up(uint64_t sequence) const;
   std::span<int64_t> layer_lengths(const Sequence& sequence) {

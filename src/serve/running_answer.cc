@@ -2,6 +2,7 @@
 #include "serve/running_answer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace vitrine::serve {
 
@@ -21,6 +22,7 @@ RunningAnswer::RunningAnswer(Stepper& stepper, SequenceSinks& sinks, std::unique
 
 RunningAnswer::~RunningAnswer() {
   generation_.reset();
+  release_kept();
   stepper_.release(sequence_);
   sinks_.remove(sequence_);
   PrefixTree::drop(node_);
@@ -36,10 +38,25 @@ void RunningAnswer::begin() {
 }
 
 void RunningAnswer::preempt() {
-  generation_->preempt();
-  state_ = is_paused() ? State::kGavePlace : State::kWaitsForRoom;
+  if (runs()) {
+    generation_->preempt();
+    state_ = is_paused() ? State::kGavePlace : State::kWaitsForRoom;
+    hold(nullptr);
+  }
+  release_kept();
   ++job_->preemptions;
+}
+
+void RunningAnswer::give_place() {
+  release_kept();
+  kept_ = stepper_.retain(sequence_, length());
+  generation_->preempt();
+  state_ = State::kGavePlace;
   hold(nullptr);
+}
+
+void RunningAnswer::release_kept() {
+  if (kept_ != 0) stepper_.release_prefix(std::exchange(kept_, 0));
 }
 
 void RunningAnswer::ask_again(double now) {

@@ -37,13 +37,24 @@ class RunningAnswer {
   int64_t left_of_prompt() const { return std::ssize(job_->prompt) - length(); }
   /// Its reader is behind: it takes part in no step meanwhile.
   bool is_paused() const { return job_->is_paused && job_->is_paused(); }
-  /// Its keys and values were given up.
-  bool is_preempted() const { return state_ != State::kRuns; }
-  /// Gives them up, and its place, too, where its reader is behind.
+  /// It takes part in steps.
+  bool runs() const { return state_ == State::kRuns; }
+  /// Its keys and values were not given up.
+  bool holds_blocks() const { return runs() || kept_ != 0; }
+  /// How many positions it has keys and values of while it takes no part in steps.
+  int64_t kept_length() const { return kept_ != 0 ? length() : 0; }
+  /// Gives them up: who had a place and whose reader keeps up waits for room then, and others give
+  /// the place, too.
   void preempt();
+  /// Gives the place to others, since the reader is behind, and keeps its keys and values.
+  void give_place();
+  /// Lets go of what it kept, which a step has taken up again.
+  void release_kept();
+  /// Its reader was behind and it gave its place.
+  bool gave_place() const { return state_ == State::kGavePlace; }
   void resume() { state_ = State::kRuns; }
   /// It is one of ServerOptions::max_running.
-  bool is_placed() const { return state_ == State::kRuns || waits_for_room(); }
+  bool is_placed() const { return runs() || waits_for_room(); }
   /// It is placed, and memory alone is wanting.
   bool waits_for_room() const { return state_ == State::kWaitsForRoom; }
   /// It gave its place, and its reader has caught up.
@@ -72,6 +83,7 @@ class RunningAnswer {
   SequenceId sequence_ = 0;
   std::optional<Generation> generation_;
   State state_ = State::kRuns;
+  PrefixId kept_ = 0;          // of what it had when it gave its place; 0: nothing
   std::vector<int64_t> cuts_;  // ascending
   PrefixTree::Node* node_ = nullptr;
 };

@@ -124,6 +124,7 @@ void Scheduler::run() {
 
 void Scheduler::accept(size_t input, std::span<const StepOutput> outputs) {
   RunningAnswer& answer = plan_.answer(input);
+  answer.release_kept();
   const size_t before = answer.generation().result().tokens.size();
   std::optional<Error> error;
   try {

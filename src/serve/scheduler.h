@@ -70,6 +70,7 @@ class Scheduler {
   bool resume(RunningAnswer& answer);
   RunningAnswer* first_asking(double now) const;
   bool goes_before(const RunningAnswer& answer, size_t chosen, double now) const;
+  bool free_place();
   void admit();
   bool admit(std::unique_ptr<Job> job);
   bool may_reuse(const Job& job) const;
@@ -87,7 +88,7 @@ class Scheduler {
   bool make_fit();
   bool evict();
   const RunningAnswer* first_planned() const;
-  bool preempt_one(const RunningAnswer* except, bool paused_alone);
+  bool preempt_one(const RunningAnswer* except, bool idle_alone);
   void run();
   void accept(size_t input, std::span<const StepOutput> outputs);
   void keep_prefixes(RunningAnswer& answer);

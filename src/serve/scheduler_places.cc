@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses who has a place among the answers that steps go on with.
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "serve/host_error.h"
@@ -18,7 +19,7 @@ constexpr int64_t kAnswerReserve = 64;  // positions that an answer is given bef
 // for everybody who runs.
 bool Scheduler::has_room(int64_t length, int64_t shared) {
   const auto running =
-      std::ranges::count_if(running_, [](const auto& answer) { return !answer->is_preempted(); });
+      std::ranges::count_if(running_, [](const auto& answer) { return answer->runs(); });
   const int64_t needed = (length + block_size_ - 1) / block_size_ - shared / block_size_ + running;
   const int64_t free = stepper_.kv_blocks().first;
   if (free < needed && free + tree_.num_evictable_blocks() < needed) return false;
@@ -28,26 +29,26 @@ bool Scheduler::has_room(int64_t length, int64_t shared) {
   return true;
 }
 
-// Has answers whose readers are behind, but for `except`, give way until has_room() holds.
+// Has answers that are in no step, but for `except`, give way until has_room() holds.
 bool Scheduler::make_room(int64_t length, int64_t shared, const RunningAnswer* except) {
   while (!has_room(length, shared)) {
-    if (!preempt_one(except, /*paused_alone=*/true)) return false;
+    if (!preempt_one(except, /*idle_alone=*/true)) return false;
   }
   return true;
 }
 
 // Returns whether no answer has keys and values.
 bool Scheduler::holds_nothing() const {
-  return std::ranges::all_of(running_, [](const auto& answer) { return answer->is_preempted(); });
+  return std::ranges::none_of(running_, [](const auto& answer) { return answer->holds_blocks(); });
 }
 
 int64_t Scheduler::num_placed() const {
   return std::ranges::count_if(running_, [](const auto& answer) { return answer->is_placed(); });
 }
 
-// An answer whose reader is behind keeps its place and blocks until others need them, and asks for
-// a place again once the reader has caught up. Who gave way for want of memory alone comes back
-// before anybody else gets a place.
+// An answer whose reader is behind keeps its place until others need it, and its blocks until their
+// memory is needed, too. It asks for a place again once the reader has caught up. Who gave way for
+// want of memory alone comes back before anybody else gets a place.
 void Scheduler::resume_preempted() {
   const double now = clock_();
   for (auto& answer : running_) answer->ask_again(now);
@@ -56,10 +57,15 @@ void Scheduler::resume_preempted() {
   }
 }
 
-// False where there is no room.
+// False where there is no room. Who is alone goes on by what it can have.
 bool Scheduler::resume(RunningAnswer& answer) {
-  const bool was_alone = holds_nothing();
-  if (!make_room(answer.length() + 1, 0, &answer) && !was_alone) return false;
+  if (!make_room(answer.length() + 1, answer.kept_length(), &answer)) {
+    const bool is_alone = std::ranges::none_of(running_, [&](const auto& other) {
+      return other.get() != &answer && other->holds_blocks();
+    });
+    if (!is_alone) return false;
+    answer.release_kept();
+  }
   answer.resume();
   return true;
 }
@@ -90,6 +96,20 @@ bool Scheduler::goes_before(const RunningAnswer& answer, size_t chosen, double n
   return own != other ? own < other : answer.job().ready < job.ready;
 }
 
+// Takes the place of the one that was admitted last of those whose readers are behind; false: there
+// is nobody. Who has said nothing has nobody who could be behind.
+bool Scheduler::free_place() {
+  for (auto& answer : std::views::reverse(running_)) {
+    if (!answer->runs() || answer->finished() || !answer->is_paused()) continue;
+    if (answer->generation().result().tokens.empty()) continue;
+    plan_.leave(*answer);
+    answer->give_place();
+    ++telemetry_.paused_readers;
+    return true;
+  }
+  return false;
+}
+
 void Scheduler::admit() {
   const bool somebody_waits =
       std::ranges::any_of(running_, [](const auto& answer) { return answer->waits_for_room(); });
@@ -99,7 +119,7 @@ void Scheduler::admit() {
     RunningAnswer* const asking = first_asking(now);
     if (asking == nullptr && waiting_.empty()) return;
     if (num_placed() >= options_.max_running) {
-      if (!preempt_one(nullptr, /*paused_alone=*/true)) return;
+      if (!free_place()) return;
       continue;
     }
     const size_t chosen = waiting_.choose(now, costs_.of_prompt_token(),

@@ -20,7 +20,7 @@ bool Scheduler::plan() {
   answers_.clear();
   prompts_.clear();
   for (auto& answer : running_) {
-    if (answer->is_preempted() || answer->finished()) continue;
+    if (!answer->runs() || answer->finished()) continue;
     if (answer->is_paused()) {
       ++telemetry_.paused_readers;
       continue;
@@ -113,19 +113,24 @@ const RunningAnswer* Scheduler::first_planned() const {
   return first == running_.end() ? nullptr : first->get();
 }
 
-// Somebody gives up its blocks: who waits for its reader, and gives up its place, too; else who was
-// admitted last. So the one that was admitted first always goes on. False where there is nobody but
-// `except`.
-bool Scheduler::preempt_one(const RunningAnswer* except, bool paused_alone) {
+// Somebody gives up its blocks: first who waits for its reader, which has its place no longer then,
+// then who asks for a place again, and where that is not `idle_alone` who was admitted last. So the
+// one that was admitted first always goes on. False where there is nobody but `except`.
+bool Scheduler::preempt_one(const RunningAnswer* except, bool idle_alone) {
+  // Who has said nothing has nobody who could be behind.
+  const auto is_behind = [](RunningAnswer& answer) {
+    return answer.gave_place() ||
+           (!answer.generation().result().tokens.empty() && answer.is_paused());
+  };
   auto victim = running_.rend();
+  int worst = idle_alone ? 1 : 0;  // the victim's is above it
   for (auto each = running_.rbegin(); each != running_.rend(); ++each) {
-    if ((*each)->is_preempted() || (*each)->finished() || each->get() == except) continue;
-    // Who has said nothing has nobody who could be behind.
-    if (!(*each)->generation().result().tokens.empty() && (*each)->is_paused()) {
-      victim = each;
-      break;
-    }
-    if (victim == running_.rend() && !paused_alone) victim = each;
+    if (!(*each)->holds_blocks() || (*each)->finished() || each->get() == except) continue;
+    const int one = is_behind(**each) ? 3 : (*each)->asks_again() ? 2 : 1;
+    if (one <= worst) continue;
+    victim = each;
+    worst = one;
+    if (one == 3) break;
   }
   if (victim == running_.rend()) return false;
   RunningAnswer& answer = **victim;
@@ -133,8 +138,9 @@ bool Scheduler::preempt_one(const RunningAnswer* except, bool paused_alone) {
   ++telemetry_.preemptions;
   const bool is_silent = answer.generation().result().tokens.empty();
   if (!answer.is_in_prompt() || !is_silent || answer.job().audit != nullptr) {
+    const bool had_place = answer.is_placed();
     answer.preempt();
-    telemetry_.paused_readers += answer.is_placed() ? 0 : 1;
+    telemetry_.paused_readers += had_place && !answer.is_placed() ? 1 : 0;
     return true;
   }
   // Nothing was said or recorded yet: it waits again in its place.

@@ -84,9 +84,8 @@ bool Scheduler::waits_for_prefix(const Job& job, const PrefixTree::Match& match)
   const auto own = std::span(job.prompt).first(job.prompt.size() - 1);
   for (auto& answer : running_) {
     const Job& other = answer->job();
-    if (answer->is_preempted() || answer->finished() || !other.use_cache ||
-        other.adapter != job.adapter || other.cache_scope != job.cache_scope ||
-        !answer->is_in_prompt()) {
+    if (!answer->runs() || answer->finished() || !other.use_cache || other.adapter != job.adapter ||
+        other.cache_scope != job.cache_scope || !answer->is_in_prompt()) {
       continue;
     }
     const int64_t common = std::ranges::mismatch(own, other.prompt).in1 - own.begin();

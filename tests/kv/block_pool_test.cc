@@ -253,6 +253,40 @@ TEST_F(BlockPoolTest, WhoGaveUpItsBlocksCountsFromItsNextStepOn) {
   EXPECT_EQ(pool_.num_sequences(), kSequences - 1);
 }
 
+TEST_F(BlockPoolTest, WhoGaveUpItsBlocksFindsThoseThatItsOwnPrefixHas) {
+  const uint64_t one = pool_.create(), other = pool_.create();
+  append(one, 40);
+  append(other, 40);  // the same tokens: whose they are may not be told by the time that it takes
+  const uint64_t part = pool_.retain(one, 25), others = pool_.retain(other, 40);
+  pool_.give_up(one);
+  EXPECT_EQ(pool_.computed_length(one), 16);  // what is full of 25
+  EXPECT_EQ(blocks_needed(pool_, {one}, 1), 2);
+  pool_.take_place(one);
+  EXPECT_EQ(pool_.computed_length(one), 16);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{2}));
+  pool_.prepare_again(one, 24);
+  pool_.set_computed_length(one, 40);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{2, 1, 1}));
+  const uint64_t whole = pool_.retain(one, 40);
+  pool_.give_up(one);
+  EXPECT_EQ(pool_.computed_length(one), 40);
+  EXPECT_EQ(blocks_needed(pool_, {one}, 1), 1);  // the last one is shared, and is written
+  pool_.take_place(one);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{3, 2, 2}));
+  append(one, 1);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{3, 2, 1}));
+  pool_.give_up(one);
+  pool_.truncate(one, 20);
+  EXPECT_EQ(pool_.computed_length(one), 0);  // no prefix of it is that short
+  append(other, 1);
+  pool_.release_prefix(whole);
+  pool_.release_prefix(part);
+  pool_.release_prefix(others);
+  pool_.release(one);
+  pool_.release(other);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+}
+
 TEST_F(BlockPoolTest, APrefixOutlivesItsSequence) {
   const uint64_t one = pool_.create(3);
   append(one, 40);

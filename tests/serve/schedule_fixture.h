@@ -19,6 +19,7 @@ class TimedStepper final : public ForwardingStepper {
       : ForwardingStepper(stepper), fixed_(fixed), token_(token) {}
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override {
     int64_t tokens = fits(inputs).rerun_tokens;
+    rerun += tokens;
     for (const StepInput& input : inputs) tokens += std::ssize(input.tokens);
     now += fixed_ + token_ * static_cast<double>(tokens);
     computed += tokens;
@@ -27,6 +28,7 @@ class TimedStepper final : public ForwardingStepper {
   }
   double now = 0;
   int64_t computed = 0;
+  int64_t rerun = 0;  // of these, tokens of sequences that had lost them
   size_t most_at_once = 0;
 
  private:

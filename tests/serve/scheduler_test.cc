@@ -101,7 +101,8 @@ TEST_P(SchedulerBits, InAPoolThatIsTooSmall) {
   EXPECT_EQ(engine->kv_blocks(), free);
 }
 
-// Nobody reads what the first twelve say for a while; others have the four places meanwhile.
+// Nobody reads what the first twelve say for a while; others have the four places meanwhile, and
+// their memory only where it is needed.
 TEST_P(SchedulerBits, WhoseReaderIsBehindGivesItsPlace) {
   constexpr double kReadsFrom = 50;
   const auto alone = load(4);
@@ -113,22 +114,31 @@ TEST_P(SchedulerBits, WhoseReaderIsBehindGivesItsPlace) {
     asked[i].reads_from = is_slow ? kReadsFrom : 0;
   }
   const std::vector<GenerateResult> expected = answer_alone(*alone, asked);
-  const auto engine = load(4);
-  TimedStepper stepper(*engine);
-  const auto free = engine->kv_blocks();
-  {
-    serve::Scheduler scheduler(stepper, {}, [&] { return stepper.now; });
-    const std::vector<AnsweredJob> answers = serve_all(stepper, asked, scheduler);
-    expect_same_answers(expected, answers);
-    for (size_t i = 0; i < answers.size(); ++i) {
-      const bool is_slow = i < 12;
-      EXPECT_EQ(answers[i].end > kReadsFrom, is_slow) << i;
-      EXPECT_EQ(answers[i].preemptions > 0, is_slow) << i;
+  for (const bool has_memory : {false, true}) {
+    SCOPED_TRACE(has_memory);
+    const auto engine = load(has_memory ? 24 : 4);
+    TimedStepper stepper(*engine);
+    const auto free = engine->kv_blocks();
+    {
+      serve::Scheduler scheduler(stepper, {.max_running = 4}, [&] { return stepper.now; });
+      const std::vector<AnsweredJob> answers = serve_all(stepper, asked, scheduler);
+      expect_same_answers(expected, answers);
+      for (size_t i = 0; i < answers.size(); ++i) {
+        const bool is_slow = i < 12;
+        EXPECT_EQ(answers[i].end > kReadsFrom, is_slow) << i;
+        if (!is_slow || has_memory) {
+          EXPECT_EQ(answers[i].preemptions, 0) << i;
+        }
+      }
+      EXPECT_LE(stepper.most_at_once, 4u);
+      EXPECT_EQ(scheduler.telemetry().paused, 0);
+      EXPECT_GE(scheduler.telemetry().paused_readers, 12u);
+      if (has_memory) {
+        EXPECT_EQ(stepper.rerun, 0);
+      }
     }
-    EXPECT_LE(stepper.most_at_once, 4u);
-    EXPECT_EQ(scheduler.telemetry().paused, 0);
+    EXPECT_EQ(engine->kv_blocks(), free);
   }
-  EXPECT_EQ(engine->kv_blocks(), free);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SchedulerBits,
