@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "column_order.h"
 #include "quant/pack.h"
 #include "text.h"
 
@@ -78,29 +79,6 @@ QuantizedTensors ModulePlace::tensors(int64_t rows, int64_t cols) const {
   return found;
 }
 
-void ModulePlace::read_column_groups(std::string_view suffix, QuantizedTensors& tensors) const {
-  const TensorInfo* info = find(suffix);
-  if (info == nullptr) return;
-  check(*info, {DType::kI32}, {tensors.cols}, "the numbers beside it");
-  tensors.others.push_back(info);
-  auto groups = std::make_shared<std::vector<int32_t>>(
-      read_elements<int32_t>(checkpoint, *info, 0, tensors.cols));
-  // compressed-tensors writes -1 everywhere where it keeps the order.
-  if (std::ranges::all_of(*groups, [](int32_t group) { return group == -1; })) return;
-  bool is_ordered = true;
-  for (int64_t col = 0; col < tensors.cols; ++col) {
-    const int32_t group = (*groups)[static_cast<size_t>(col)];
-    if (group < 0 || group >= tensors.stored_groups()) {
-      refuse_element(checkpoint, *info, col,
-                     "is " + std::to_string(group) + "; expected one of the " +
-                         std::to_string(tensors.stored_groups()) +
-                         " groups of quantization_config");
-    }
-    is_ordered = is_ordered && group == col / tensors.stored_group;
-  }
-  if (!is_ordered) tensors.column_groups = std::move(groups);
-}
-
 namespace {
 
 [[noreturn]] void refuse_integers(const QuantizedTensors& tensors) {
@@ -154,10 +132,6 @@ std::vector<float> ModuleLayout::read_floats(const Checkpoint& checkpoint,
   return values;
 }
 
-namespace {
-
-/// Returns what a group of `stored` columns is split into for the kernels: 128, 64 or 32 columns
-/// with the same scale; 0 where no such number divides it.
 int kernel_group(int64_t stored, int64_t cols) {
   constexpr int kLargest = 128;
   const bool is_whole_row = stored >= cols;
@@ -168,15 +142,15 @@ int kernel_group(int64_t stored, int64_t cols) {
   return 0;
 }
 
-}  // namespace
-
 void choose_reading(QuantizedTensors& tensors) {
   tensors.scale_dtype = tensors.scales->dtype;
   tensors.bits = tensors.stored_bits == 3 ? 3 : tensors.stored_bits <= 4 ? 4 : 8;
   tensors.group_size = kernel_group(tensors.stored_group, tensors.cols);
   if (tensors.column_groups != nullptr) {
-    tensors.widened_for = "the order of its columns (g_idx)";
-  } else if (tensors.group_size == 0) {
+    tensors.widened_for =
+        has_whole_groups(tensors) ? kActOrder : "its groups of unlike sizes (g_idx)";
+  }
+  if (tensors.group_size == 0) {
     tensors.widened_for = "its groups, which are no multiple of 32 columns";
   }
   if (tensors.widened_for.empty()) return;

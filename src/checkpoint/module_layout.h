@@ -114,6 +114,10 @@ const ModuleLayout& sparse24_layout();        ///< compressed: what two of four 
 /// or that they are floats. `stored_bits`, `stored_group`, `scales` and `column_groups` are set.
 void choose_reading(QuantizedTensors& tensors);
 
+/// Returns what a group of `stored` columns is split into for the kernels: 128, 64 or 32 columns
+/// with the same scale; 0 where no such number divides it.
+int kernel_group(int64_t stored, int64_t cols);
+
 /// Says where the numbers of a row or column of words begin.
 enum class BitPacking : uint8_t {
   kDense,   ///< one stream of bits

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading quantized modules: what is the same for every layout (module_layout.h).
 #include "checkpoint_impl.h"
+#include "column_order.h"
 #include "module_layout.h"
 #include "quant/pack.h"
 #include "text.h"
@@ -91,6 +92,8 @@ std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
     // A gate and an up run in one kernel: both as blocks, or neither.
     const std::optional<QuantizedTensors> other = find_lone_quantized(partner);
     if (!other || other->blocks != tensors->blocks) tensors->blocks = nullptr;
+  } else if (!partner.empty() && checkpoint::is_sortable(*tensors)) {
+    checkpoint::match_orders(*tensors, find_lone_quantized(partner));
   }
   return tensors;
 }
@@ -134,8 +137,11 @@ QuantizedRows Checkpoint::read_quantized_rows(const QuantizedTensors& tensors, i
     throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(tensors.numbers->name) +
                                                  " is read as floats; expected integers");
   }
-  return {tensors.layout->read_words(*this, tensors, row_begin, row_end),
-          read_quantized_scales(tensors, row_begin, row_end),
+  std::vector<int32_t> words = tensors.layout->read_words(*this, tensors, row_begin, row_end);
+  if (checkpoint::is_sorted(tensors)) {
+    words = checkpoint::sort_columns(words, row_end - row_begin, tensors);
+  }
+  return {std::move(words), read_quantized_scales(tensors, row_begin, row_end),
           read_quantized_zero_points(tensors, row_begin, row_end)};
 }
 
@@ -186,6 +192,9 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
 
 std::string QuantizedTensors::runs_as() const {
   if (blocks != nullptr) return std::string(blocks->name);
+  if (checkpoint::is_sortable(*this)) {
+    return checkpoint::sorted(*this).runs_as() + ", sorted by g_idx";
+  }
   if (floats) {
     const std::string name = *floats == DType::kBF16  ? "bf16"
                              : *floats == DType::kF16 ? "f16"
@@ -212,6 +221,9 @@ uint64_t QuantizedTensors::memory_bytes() const {
   if (blocks != nullptr) {
     return elements / static_cast<uint64_t>(blocks->block_size) *
            static_cast<uint64_t>(blocks->block_bytes);
+  }
+  if (checkpoint::is_sortable(*this)) {
+    return checkpoint::sorted(*this).memory_bytes() + column_groups->size() * sizeof(int32_t);
   }
   if (floats) return elements * dtype_size(*floats);
   if (number_format == NumberFormat::kE4M3) {

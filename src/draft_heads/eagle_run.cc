@@ -168,7 +168,8 @@ void EagleNetwork::feed_forward(const Layer& layer, int64_t count) {
   const int64_t multiple = std::max<int64_t>(hidden_.largest_group(), kernels::kTileRows);
   const int64_t operations = 2 * hidden_.width * normed_.width * count;
   work_.run_rows(hidden_.width, multiple, operations, [&](int64_t begin, int64_t end) {
-    ops::run_hidden(kernel_, products_, weights, normed_, hidden_, all, begin, end);
+    ops::run_hidden(kernel_, products_, weights, ops::activations(normed_, *weights.gate), hidden_,
+                    all, begin, end);
   });
   work_.multiply(
       {.weight = layer.down, .in = &hidden_, .rows = all, .out = stream_.data, .adds = true});

@@ -5,8 +5,10 @@
 #include <charconv>
 #include <set>
 
+#include "checkpoint/column_order.h"
 #include "engine/run/kv_choice.h"
 #include "model/stored_matrix.h"
+#include "ops/ordered_input.h"
 
 namespace vitrine::engine {
 
@@ -86,20 +88,38 @@ void report_widened(const Checkpoint& checkpoint, const WidenedMatrices& found,
   log_message(LogLevel::kWarning, message);
 }
 
+/// Returns the modules that an op reads in the file's order alone.
+std::set<std::string> modules_without_order(const ops::Graph& graph) {
+  std::set<std::string> modules;
+  for (const ops::OpNode& node : graph.nodes) {
+    if (ops::takes_order(node)) continue;
+    ops::WeightNames names;
+    node.parameters->append_weights(names);
+    modules.insert(names.products.begin(), names.products.end());
+    for (const ops::NamedWeight& matrix : names.float_products) modules.insert(matrix.name);
+    for (const ops::NamedWeight& table : names.tables) modules.insert(table.name);
+  }
+  return modules;
+}
+
 /// Reports the modules of a folder that are floats in memory, by the type that they become.
-void report_widened_modules(const Checkpoint& checkpoint, bool strict, bool is_fused_cpu) {
+void report_widened_modules(const Checkpoint& checkpoint, const ops::Graph& graph, bool strict,
+                            bool is_fused_cpu) {
+  const std::set<std::string> without_order = modules_without_order(graph);
   WidenedMatrices to_f32, to_bf16;
   for (const TensorInfo& info : checkpoint.tensors()) {
     const std::string module = info.name.substr(0, info.name.rfind('.'));
     if (checkpoint.find_quantized(module) != &info) continue;
     if (!checkpoint.quantized_module(module)) continue;  // refused where it is used
-    auto tensors = checkpoint.find_quantized_tensors(module);
+    const auto tensors = checkpoint.find_quantized_tensors(module);
     if (!tensors->floats || tensors->widened_for.empty()) continue;
-    if (is_fused_cpu && tensors->blocks != nullptr) continue;
-    tensors->blocks = nullptr;
+    const bool sorts = checkpoint::is_sortable(*tensors) && !without_order.contains(module);
+    if (is_fused_cpu && (tensors->blocks != nullptr || sorts)) continue;
+    const auto bytes =
+        static_cast<uint64_t>(tensors->rows * tensors->cols) * dtype_size(*tensors->floats);
     (*tensors->floats == DType::kF32 ? to_f32 : to_bf16)
         .add(std::string(tensors->format) + " (" + std::string(tensors->widened_for) + ")",
-             tensors->file_bytes(), tensors->memory_bytes());
+             tensors->file_bytes(), bytes);
   }
   report_widened(checkpoint, to_f32, "float32", strict);
   report_widened(checkpoint, to_bf16, "bfloat16", strict);
@@ -107,7 +127,8 @@ void report_widened_modules(const Checkpoint& checkpoint, bool strict, bool is_f
 
 }  // namespace
 
-void report_float_blocks(const Checkpoint& checkpoint, bool strict, bool is_fused_cpu) {
+void report_float_blocks(const Checkpoint& checkpoint, const ops::Graph& graph, bool strict,
+                         bool is_fused_cpu) {
   WidenedMatrices found;
   for (const TensorInfo& info : checkpoint.tensors()) {
     const std::string module = module_in_blocks(info);
@@ -115,7 +136,7 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict, bool is_fuse
     found.add(std::string(info.block_format->name), info.stored_bytes, info.num_bytes);
   }
   report_widened(checkpoint, found, "float32", strict);
-  if (checkpoint.is_quantized()) report_widened_modules(checkpoint, strict, is_fused_cpu);
+  if (checkpoint.is_quantized()) report_widened_modules(checkpoint, graph, strict, is_fused_cpu);
 }
 
 void require_adapter(int adapter, int count) {

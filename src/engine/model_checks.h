@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checkpoint/model_config.h"
+#include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
@@ -17,8 +18,9 @@ bool has_packed_blocks(const Checkpoint& checkpoint);
 
 /// Logs one line on matrices whose blocks no fused kernel reads: they run as the float32 that they
 /// mean. Where `strict`, throws it as kUnsupported. `is_fused_cpu`: the CPU's fused kernels run,
-/// which read blocks of modules of folders, too.
-void report_float_blocks(const Checkpoint& checkpoint, bool strict, bool is_fused_cpu);
+/// which read blocks of modules of folders, too, and most matrices in the order of their columns.
+void report_float_blocks(const Checkpoint& checkpoint, const ops::Graph& graph, bool strict,
+                         bool is_fused_cpu);
 
 /// Throws kInvalidArgument unless `adapter` is one of `count`, or -1.
 void require_adapter(int adapter, int count);

@@ -13,6 +13,14 @@ size_t FileExpertCache::bytes_of(const Expert& expert) const {
   return bytes;
 }
 
+ops::ExpertMatrices FileExpertCache::handles_of(const Expert& expert) {
+  const auto& [gate, up, down] = expert.stored;
+  const auto order_of = [](const StoredMatrix& matrix) {
+    return matrix.column_order ? matrix.column_order->data() : nullptr;
+  };
+  return {gate.weight, up.weight, down.weight, order_of(gate), order_of(down)};
+}
+
 int32_t FileExpertCache::add(const ops::ExpertModules& modules) {
   auto expert = std::make_unique<Expert>();
   const std::string* names[] = {&modules.gate, &modules.up, &modules.down};
@@ -20,10 +28,11 @@ int32_t FileExpertCache::add(const ops::ExpertModules& modules) {
     const bool is_down = i == 2;
     expert->stored[i] =
         find_stored_matrix(checkpoint_, *names[i], is_down ? modules.hidden : modules.intermediate,
-                           is_down ? modules.intermediate : modules.hidden);
+                           is_down ? modules.intermediate : modules.hidden,
+                           /*takes_blocks=*/true, /*takes_order=*/true);
   }
   num_parameters_ += 3 * modules.hidden * modules.intermediate;
-  expert->matrices = {expert->stored[0].weight, expert->stored[1].weight, expert->stored[2].weight};
+  expert->matrices = handles_of(*expert);
   slot_bytes_ = std::max(slot_bytes_, bytes_of(*expert));
   experts_.push_back(std::move(expert));
   return static_cast<int32_t>(experts_.size()) - 1;
@@ -102,7 +111,7 @@ void FileExpertCache::give_slot(int32_t id) {
     matrix.place(memory);
     memory += matrix.num_bytes();
   }
-  expert.matrices = {expert.stored[0].weight, expert.stored[1].weight, expert.stored[2].weight};
+  expert.matrices = handles_of(expert);
   expert.state = State::kAsked;
 }
 

@@ -77,6 +77,7 @@ class FileExpertCache final : public ops::ExpertCache {
     uint64_t last_use = 0;
   };
   size_t bytes_of(const Expert& expert) const;
+  static ops::ExpertMatrices handles_of(const Expert& expert);
   void read(Expert& expert) noexcept;
   void give_slot(int32_t id);
   void forget_unread();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/stored_matrix.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/column_order.h"
 #include "checkpoint/module_layout.h"
 #include "ops/weight_lines.h"
 
@@ -134,6 +136,41 @@ void read_integer_rows(const kernels::CpuKernels& kernel, const Checkpoint& chec
                     matrix.scales, matrix.offsets);
 }
 
+/// Puts whole rows of `from` in an order; none where there are none.
+template <typename T>
+std::vector<T> pick_rows(const std::vector<T>& from, int64_t all_rows,
+                         std::span<const int32_t> order) {
+  const auto width = static_cast<int64_t>(from.size()) / all_rows;
+  std::vector<T> rows;
+  rows.reserve(order.size() * static_cast<size_t>(width));
+  for (const int32_t row : order) {
+    const auto first = from.begin() + row * width;
+    rows.insert(rows.end(), first, first + width);
+  }
+  return rows;
+}
+
+/// Reads all rows of integers, and puts them in the matrix's order. The file's own may lie side by
+/// side, so that one is not read without the others.
+void read_ordered_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                       const StoredMatrix& matrix) {
+  const QuantizedTensors& tensors = *matrix.quantized;
+  const int64_t all = matrix.weight.rows;
+  constexpr int64_t kStrip = 256;
+  const QuantizedRows rows = checkpoint.read_quantized_rows(tensors, 0, all);
+  for (int64_t begin = 0; begin < all; begin += kStrip) {
+    const int64_t end = std::min(all, begin + kStrip);
+    const std::span order(matrix.row_order + begin, static_cast<size_t>(end - begin));
+    const std::vector<int32_t> words = pick_rows(rows.words, all, order);
+    const std::vector<float> wide = pick_rows(rows.scales, all, order);
+    const std::vector<int8_t> zero_points = pick_rows(rows.zero_points, all, order);
+    std::vector<std::byte> scales(wide.size() * dtype_size(tensors.scale_dtype));
+    narrow_floats(wide, tensors.scale_dtype, scales.data());
+    kernel.pack_words(matrix.weight, begin, end, {words.data(), scales.data(), zero_points.data()},
+                      matrix.data, matrix.scales, matrix.offsets);
+  }
+}
+
 /// Reads rows of integers that stand in the file in words, as read_stored_rows.
 void read_word_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                     const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
@@ -235,11 +272,16 @@ bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
 }
 
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
-                                int64_t rows, int64_t cols, bool takes_blocks) {
+                                int64_t rows, int64_t cols, bool takes_blocks, bool takes_order) {
   const std::array<int64_t, 2> shape = {rows, cols};
   StoredMatrix matrix;
   matrix.quantized = checkpoint.find_quantized_tensors(module);
   if (matrix.quantized) {
+    if (takes_order && checkpoint::is_sortable(*matrix.quantized)) {
+      matrix.column_order =
+          std::make_shared<const std::vector<int32_t>>(checkpoint::column_order(*matrix.quantized));
+      matrix.quantized = checkpoint::sorted(*matrix.quantized);
+    }
     const QuantizedTensors& tensors = *matrix.quantized;
     check_matrix_shape(checkpoint, module, tensors.rows, tensors.cols, rows, cols);
     matrix.info = tensors.numbers;
@@ -297,6 +339,7 @@ void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& check
   if (matrix.weight.format == kernels::WeightFormat::kE4M3) {
     return read_float8_rows(checkpoint, matrix, row_begin, row_end);
   }
+  if (matrix.row_order != nullptr) return read_ordered_rows(kernel, checkpoint, matrix);
   if (matrix.quantized && !matrix.quantized->is_in_place) {
     return read_integer_rows(kernel, checkpoint, matrix, row_begin, row_end);
   }

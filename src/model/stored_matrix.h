@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,10 @@ struct StoredMatrix {
   kernels::Weight weight;                     // its pointers are null until place()
   kernels::WeightBytes bytes;
   int64_t stored_row_bytes = 0;
-  int64_t first_row = 0;  // row of the file that is row 0 here
+  // The file's columns in the order that they have here; null: in the file's.
+  std::shared_ptr<const std::vector<int32_t>> column_order;
+  int64_t first_row = 0;               // row of the file that is row 0 here
+  const int32_t* row_order = nullptr;  // row i is row_order[i] of the file; null: first_row + i
   std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
 
   /// Returns each part's bytes, up to a whole cache line.
@@ -48,16 +52,18 @@ void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
                         int64_t found_cols, int64_t rows, int64_t cols);
 
 /// Finds a matrix. Modules of folders that read as blocks or as floats are blocks where the kernels
-/// take these. Throws kBadFile for a missing tensor or another shape, kUnsupported for another
-/// dtype.
+/// take these, and those whose columns have an order of their own (act-order) are integers in it
+/// where the op takes it. Throws kBadFile for a missing tensor or another shape, kUnsupported for
+/// another dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
-                                int64_t rows, int64_t cols, bool takes_blocks = true);
+                                int64_t rows, int64_t cols, bool takes_blocks = true,
+                                bool takes_order = false);
 /// Makes the error of a matrix that has a scale that is infinite or no number, or a NaN among 8-bit
 /// floats; row -1: unknown.
 Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row);
 /// Reads rows [row_begin, row_end) to their place; row_begin is a multiple of 16, row_end too
-/// unless it is the last. `buffer` is scratch. Throws kIo, and kBadFile for a scale that is not
-/// finite or a number that is none.
+/// unless it is the last. Where rows have an order, these are all of them. `buffer` is scratch.
+/// Throws kIo, and kBadFile for a scale that is not finite or a number that is none.
 void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                       const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                       std::vector<std::byte>& buffer);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/column_order.h"
 #include "core/cancel_watch.h"
 #include "core/run_pieces.h"
 #include "model/latent_weights.h"
@@ -80,13 +81,7 @@ const kernels::Weight& CheckpointWeights::matrix_rows(const std::string& module,
   if (found == matrices_.end()) {
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols, takes_blocks_);
     stored.keep_rows(begin, end);
-    const bool is_packed = !(mapped_ && map(stored, module));
-    if (is_packed && read_) {
-      stored.place(allocate(stored.num_bytes(), module));
-      pending_.push_back(stored);
-    } else if (is_packed) {
-      num_bytes_ += stored.num_bytes();
-    }
+    if (!mapped_ || !map(stored, module)) pack_later(stored, module);
     num_parameters_ += (end - begin) * cols;
     found = matrices_.emplace(name, stored.weight).first;
   }
@@ -95,6 +90,53 @@ const kernels::Weight& CheckpointWeights::matrix_rows(const std::string& module,
     throw Error(ErrorKind::kInternal, "tensor '" + module + "' is used with two shapes");
   }
   return weight;
+}
+
+void CheckpointWeights::pack_later(StoredMatrix& stored, const std::string& module) {
+  if (!read_) {
+    num_bytes_ += stored.num_bytes();
+    return;
+  }
+  stored.place(allocate(stored.num_bytes(), module));
+  pending_.push_back(stored);
+}
+
+bool CheckpointWeights::orders_rows(const std::string& module) {
+  const auto tensors = checkpoint_.find_quantized_tensors(module);
+  if (!tensors || tensors->number_format != NumberFormat::kInteger) return false;
+  return !tensors->floats || checkpoint::is_sortable(*tensors);
+}
+
+CheckpointWeights::Order CheckpointWeights::share_order(const Order& order) {
+  const auto [place, is_new] = orders_.insert(order);
+  if (is_new) num_bytes_ += order->size() * sizeof(int32_t);
+  return *place;
+}
+
+ops::OrderedMatrix CheckpointWeights::ordered_matrix(const std::string& module, int64_t rows,
+                                                     int64_t cols, const int32_t* row_order) {
+  if (!takes_blocks_ || !checkpoint_.is_quantized()) return {&matrix(module, rows, cols)};
+  auto found = ordered_.find(module);
+  if (found == ordered_.end()) {
+    StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols, takes_blocks_,
+                                             /*takes_order=*/true);
+    if (stored.column_order == nullptr && row_order == nullptr) {
+      return {&matrix(module, rows, cols)};
+    }
+    Ordered ordered;
+    if (stored.column_order != nullptr) ordered.order = share_order(stored.column_order);
+    stored.row_order = ordered.row_order = row_order;
+    pack_later(stored, module);
+    ordered.weight = stored.weight;
+    num_parameters_ += rows * cols;
+    found = ordered_.emplace(module, std::move(ordered)).first;
+  }
+  const Ordered& ordered = found->second;
+  if (ordered.weight.rows != rows || ordered.weight.cols != cols ||
+      ordered.row_order != row_order) {
+    throw Error(ErrorKind::kInternal, "tensor '" + module + "' is used with two shapes or orders");
+  }
+  return {&ordered.weight, ordered.order ? ordered.order->data() : nullptr};
 }
 
 void CheckpointWeights::load(int threads, int64_t most_active_experts,
@@ -112,7 +154,8 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts,
     const int64_t rows = pending[i].weight.rows;
     const int64_t tiles =
         std::max<int64_t>(1, kPieceBytes / (pending[i].stored_row_bytes * kernels::kTileRows));
-    const int64_t step = tiles * kernels::kTileRows;
+    const bool is_whole = pending[i].row_order != nullptr;
+    const int64_t step = is_whole ? rows : tiles * kernels::kTileRows;
     for (int64_t row = 0; row < rows; row += step) {
       pieces.push_back({i, row, std::min(rows, row + step)});
     }
@@ -188,16 +231,18 @@ std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
   const auto add = [&](const void* data, size_t size) {
     if (data != nullptr) parts.emplace_back(static_cast<const std::byte*>(data), size);
   };
-  for (const auto& [module, weight] : matrices_) {
+  const auto add_matrix = [&](const kernels::Weight& weight) {
     if (weight.blocks != nullptr) {
       add(weight.blocks, static_cast<size_t>(weight.rows * kernels::stored_row_bytes(weight)));
-      continue;
+      return;
     }
     const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
     add(weight.data, bytes.data);
     add(weight.scales, bytes.scales);
     add(weight.offsets, bytes.offsets);
-  }
+  };
+  for (const auto& [module, weight] : matrices_) add_matrix(weight);
+  for (const auto& [module, ordered] : ordered_) add_matrix(ordered.weight);
   for (const auto& [module, halves] : latents_) {
     add(halves.keys.data, ops::weight_bytes(halves.keys));
     add(halves.values.data, ops::weight_bytes(halves.values));

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,10 @@ class CheckpointWeights : public ops::PackedWeights {
   }
   const kernels::Weight& matrix_rows(const std::string& module, int64_t rows, int64_t cols,
                                      int64_t begin, int64_t end) override;
+  ops::OrderedMatrix ordered_matrix(const std::string& module, int64_t rows, int64_t cols,
+                                    const int32_t* row_order) override;
+  /// Those of integers, whose rows are packed in memory then.
+  bool orders_rows(const std::string& module) override;
   const float* vector(const std::string& tensor, int64_t length) override;
   const ops::LatentWeights& latent(const ops::LatentModule& module) override;
   bool holds_numbers() const override { return read_; }
@@ -95,6 +100,20 @@ class CheckpointWeights : public ops::PackedWeights {
   CacheCounts expert_cache() const { return experts_.counts(); }
 
  private:
+  using Order = std::shared_ptr<const std::vector<int32_t>>;
+  struct LessByColumns {
+    bool operator()(const Order& a, const Order& b) const { return *a < *b; }
+  };
+  /// A matrix whose columns or rows have another order than the file's.
+  struct Ordered {
+    kernels::Weight weight;
+    Order order;  // of its columns; null: the file's
+    const int32_t* row_order = nullptr;
+  };
+  /// Makes room for a matrix that is packed in memory, to be read by load().
+  void pack_later(StoredMatrix& stored, const std::string& module);
+  /// Returns the like of an order that another matrix has, or this one, which is kept.
+  Order share_order(const Order& order);
   /// False where it cannot be used where the file has it.
   bool map(StoredMatrix& matrix, const std::string& module);
   std::byte* allocate(size_t size, const std::string& module);
@@ -109,6 +128,8 @@ class CheckpointWeights : public ops::PackedWeights {
   bool caches_experts_;
   std::vector<StoredMatrix> pending_;                // still to be read
   std::map<std::string, kernels::Weight> matrices_;  // by name_of_rows(); addresses are stable
+  std::map<std::string, Ordered> ordered_;           // by module; addresses are stable
+  std::set<Order, LessByColumns> orders_;
   std::map<std::string, std::vector<float>> vectors_;
   std::map<std::string, ops::LatentWeights> latents_;  // addresses are stable
   uint64_t num_bytes_ = 0, num_mapped_bytes_ = 0;

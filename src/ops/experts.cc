@@ -11,6 +11,7 @@
 #include "ops/expert_adapters.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
+#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -27,7 +28,10 @@ class PlannedExperts final : public PlannedOp {
         routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
         hidden_size_(in_.width),
         hidden_(context.scratch.shared_rows(
-            "expert_hidden", context.shape.max_tokens * routes_.top_k, own.intermediate)) {
+            "expert_hidden", context.shape.max_tokens * routes_.top_k, own.intermediate)),
+        ordered_in_(kernel_, "expert_in", hidden_.capacity, in_.width, routes_.num_experts),
+        ordered_hidden_(kernel_, "expert_hidden", hidden_.capacity, hidden_.width,
+                        routes_.num_experts) {
     const int64_t intermediate = own.intermediate;
     const int64_t num_slots = context.shape.max_tokens * routes_.top_k;
     shared_slots_ = slots_.data;
@@ -42,24 +46,32 @@ class PlannedExperts final : public PlannedOp {
       const ExpertModules modules{own.module(expert, own.gate), own.module(expert, own.up),
                                   own.module(expert, own.down), hidden_size_, intermediate};
       all_modules.push_back(modules);
+      OrderedMatrix gate, up, down;
       if (cache_ != nullptr) {
         routes_.cached.push_back(cache_->add(modules));
         const ExpertMatrices& matrices = cache_->matrices(routes_.cached.back());
-        weights = {&matrices.gate, &matrices.up, &matrices.down};
+        gate = {&matrices.gate, matrices.order};
+        up = {&matrices.up, matrices.order};
+        down = {&matrices.down, matrices.down_order};
       } else {
-        weights.gate = &context.weights.matrix(modules.gate, intermediate, hidden_size_);
-        weights.up = &context.weights.matrix(modules.up, intermediate, hidden_size_);
-        weights.down = &context.weights.matrix(modules.down, hidden_size_, intermediate);
+        down = context.weights.ordered_matrix(modules.down, hidden_size_, intermediate);
+        const int32_t* const folded =
+            own.has_biases ? nullptr : foldable_order(context, down, modules.gate, modules.up);
+        if (folded != nullptr) down.order = nullptr;
+        gate = context.weights.ordered_matrix(modules.gate, intermediate, hidden_size_, folded);
+        up = context.weights.ordered_matrix(modules.up, intermediate, hidden_size_, folded);
       }
+      weights = {gate.weight, up.weight, down.weight};
+      ordered_in_.need(context.scratch, expert, gate);
+      ordered_hidden_.need(context.scratch, expert, down);
       if (own.has_biases) {
         weights.gate_bias = context.weights.vector(modules.gate + ".bias", intermediate);
         weights.up_bias = context.weights.vector(modules.up + ".bias", intermediate);
         weights.down_bias = context.weights.vector(modules.down + ".bias", hidden_size_);
       }
       require_pair(*weights.gate, modules.gate, *weights.up, modules.up);
-      context.scratch.need(in_, *weights.gate);
-      context.scratch.need(in_, *weights.up);
-      context.scratch.need(hidden_, *weights.down);
+      if (gate.order == nullptr) context.scratch.need(in_, *weights.gate);
+      if (down.order == nullptr) context.scratch.need(hidden_, *weights.down);
     }
     parts_.gating = own.gating;
     if (parts_.gating.kind == kernels::Gating::Kind::kSilu && own.has_biases) {
@@ -81,6 +93,7 @@ class PlannedExperts final : public PlannedOp {
     begin_ = context.scratch.shared_array<int32_t>("begin", routes_.num_experts + 1);
     guesses_ = context.scratch.shared_array<int32_t>("guesses", kMostGuessed * routes_.top_k);
     using Op = PlannedExperts;
+    add_phase("order", &Op::pieces_to_order, &Op::order_inputs);
     Phase hidden = make_phase(this, "hidden", &Op::hidden_pieces, &Op::run_hidden_piece);
     hidden.prepare = [this](const StepState& step) { prepare(step); };
     add_phase(std::move(hidden));
@@ -91,8 +104,30 @@ class PlannedExperts final : public PlannedOp {
     };
     add_phase(std::move(inner));
     add_phase("activate", &Op::slots_to_activate, &Op::activate);
+    add_phase("order_hidden", &Op::hidden_pieces_to_order, &Op::order_hidden);
     add_phase("down", &Op::down_pieces, &Op::run_down_piece);
     add_phase("outer_adapters", &Op::outer_adapter_pieces, &Op::run_outer_adapters);
+  }
+
+  /// The input of each slot in its expert's order, and its hidden row likewise.
+  int64_t pieces_to_order(const StepState& step) const {
+    return ordered_in_.empty() ? 0 : divide_up(num_slots(step), kSlotsPerPiece);
+  }
+  void order_inputs(const StepState& step, int64_t piece) const {
+    const int64_t end = std::min(num_slots(step), (piece + 1) * kSlotsPerPiece);
+    for (int64_t slot = piece * kSlotsPerPiece; slot < end; ++slot) {
+      ordered_in_.quantize(routes_.ids[slot], slot, in_.row(slot / routes_.top_k));
+    }
+  }
+  int64_t hidden_pieces_to_order(const StepState& step) const {
+    return is_by_expert_ || ordered_hidden_.empty() ? 0
+                                                    : divide_up(num_slots(step), kSlotsPerPiece);
+  }
+  void order_hidden(const StepState& step, int64_t piece) const {
+    const int64_t end = std::min(num_slots(step), (piece + 1) * kSlotsPerPiece);
+    for (int64_t slot = piece * kSlotsPerPiece; slot < end; ++slot) {
+      ordered_hidden_.quantize(routes_.ids[slot], slot, hidden_.row(slot));
+    }
   }
 
   /// Has experts read that are not in memory, and those that the next layer may need.
@@ -126,7 +161,7 @@ class PlannedExperts final : public PlannedOp {
   }
   /// The activation, of steps in which adapters change what it reads.
   int64_t slots_to_activate(const StepState& step) const {
-    return adapters_->splits(step) ? static_cast<int64_t>(step.tokens) * routes_.top_k : 0;
+    return adapters_->splits(step) ? num_slots(step) : 0;
   }
   void activate(const StepState&, int64_t slot) const {
     if (parts_.gate == nullptr) {
@@ -151,13 +186,19 @@ class PlannedExperts final : public PlannedOp {
 
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + ".grouped_" + weight_kernel_name(*experts_[0].gate) +
-           "+" + weight_kernel_name(*experts_[0].down) + (adapters_->empty() ? "" : "+low_rank");
+           "+" + weight_kernel_name(*experts_[0].down) +
+           (ordered_in_.empty() && ordered_hidden_.empty() ? "" : "+order") +
+           (adapters_->empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
     return experts_[0].bytes() * static_cast<uint64_t>(routes_.top_k) + adapters_->weight_bytes();
   }
 
  private:
+  int64_t num_slots(const StepState& step) const {
+    return static_cast<int64_t>(step.tokens) * routes_.top_k;
+  }
+
   bool goes_by_expert(const StepState& step) const {
     const uint64_t bytes = experts_[0].bytes() * static_cast<uint64_t>(num_active_);
     return step.tokens == 1 && adapters_->empty() && num_active_ % threads_ == 0 &&
@@ -183,6 +224,15 @@ class PlannedExperts final : public PlannedOp {
             begin_[expert + 1] - begin_[expert]};
   }
 
+  /// What an expert's gate and up multiply, and its rows.
+  kernels::Activations input_of(int32_t expert) const {
+    return ordered_in_.has(expert) ? ordered_in_.activations(expert)
+                                   : activations(in_, *experts_[static_cast<size_t>(expert)].gate);
+  }
+  const int32_t* input_rows(int32_t expert) const {
+    return ordered_in_.has(expert) ? slot_of_ : token_of_;
+  }
+
   void run_inner(const StepState& step, int64_t piece) const {
     const int64_t each = divide_up(hidden_.width, hidden_rows_);
     const bool is_up = piece >= num_active_ * each;  // of a split step
@@ -192,22 +242,26 @@ class PlannedExperts final : public PlannedOp {
     const int64_t begin = piece % each * hidden_rows_;
     const int64_t end = std::min(hidden_.width, begin + hidden_rows_);
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
-    const kernels::RowMap rows = rows_of(expert, token_of_);
+    const kernels::RowMap rows = rows_of(expert, input_rows(expert));
+    const kernels::Activations input = input_of(expert);
     if (!adapters_->splits(step)) {
-      run_hidden(kernel_, products_, weights, in_, hidden_, rows, begin, end, parts_);
+      run_hidden(kernel_, products_, weights, input, hidden_, rows, begin, end, parts_);
       return;
     }
     const kernels::Weight& weight = is_up ? *weights.up : *weights.gate;
-    products_.linear(weight, begin, end, activations(in_, weight), rows,
-                     is_up ? weights.up_bias : weights.gate_bias, nullptr,
-                     (is_up ? adapters_->up() : adapters_->gate()).data, hidden_.width);
+    products_.linear(weight, begin, end, input, rows, is_up ? weights.up_bias : weights.gate_bias,
+                     nullptr, (is_up ? adapters_->up() : adapters_->gate()).data, hidden_.width);
   }
 
   void run_whole(int64_t index) const {
     const int32_t expert = active_[index];
     wait_for(expert);
-    run_hidden(kernel_, products_, experts_[static_cast<size_t>(expert)], in_, hidden_,
-               rows_of(expert, token_of_), 0, hidden_.width, parts_);
+    const kernels::RowMap rows = rows_of(expert, input_rows(expert));
+    run_hidden(kernel_, products_, experts_[static_cast<size_t>(expert)], input_of(expert), hidden_,
+               rows, 0, hidden_.width, parts_);
+    for (int32_t i = 0; i < rows.count; ++i) {
+      ordered_hidden_.quantize(expert, rows.out_rows[i], hidden_.row(rows.out_rows[i]));
+    }
     run_down(expert, 0, hidden_size_);
   }
 
@@ -220,8 +274,11 @@ class PlannedExperts final : public PlannedOp {
   void run_down(int32_t expert, int64_t begin, int64_t end) const {
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
     const kernels::Weight& down = *weights.down;
-    products_.linear(down, begin, end, activations(hidden_, down), rows_of(expert, slot_of_),
-                     weights.down_bias, nullptr, slot_rows_.data, slot_rows_.width);
+    products_.linear(down, begin, end,
+                     ordered_hidden_.has(expert) ? ordered_hidden_.activations(expert)
+                                                 : activations(hidden_, down),
+                     rows_of(expert, slot_of_), weights.down_bias, nullptr, slot_rows_.data,
+                     slot_rows_.width);
   }
 
   // A counting sort of the slots by expert; within an expert they stay in token order.
@@ -284,6 +341,7 @@ class PlannedExperts final : public PlannedOp {
   const Products& products_;
   RowBuffer& in_;
   RowBuffer& slots_;
+  static constexpr int64_t kSlotsPerPiece = 4;
   /// Tokens of a step for which the next layer's experts are guessed.
   static constexpr int32_t kMostGuessed = 4;
 
@@ -291,7 +349,8 @@ class PlannedExperts final : public PlannedOp {
   const std::vector<std::unique_ptr<RouteBuffer>>& all_routes_;  // by layer
   RouteBuffer& routes_;
   int64_t hidden_size_;
-  RowBuffer& hidden_;              // [tokens * top_k, intermediate]
+  RowBuffer& hidden_;  // [tokens * top_k, intermediate]
+  OrderedSlots ordered_in_, ordered_hidden_;
   float* shared_slots_ = nullptr;  // of all layers
   float* kept_slots_ = nullptr;
   GateAndUp parts_;

@@ -37,6 +37,18 @@ inline void require_pair(const kernels::Weight& gate, const std::string& gate_na
                   "alike");
 }
 
+/// The columns' order of a down projection, where the rows of gate and up can stand in it, so that
+/// it costs a step nothing: nobody but the two products sees the hidden layer. Else null.
+inline const int32_t* foldable_order(PlanContext& context, const OrderedMatrix& down,
+                                     const std::string& gate, const std::string& up) {
+  const bool is_seen = context.taps != nullptr || context.adapters != nullptr;
+  if (down.order == nullptr || is_seen || !context.weights.orders_rows(gate) ||
+      !context.weights.orders_rows(up)) {
+    return nullptr;
+  }
+  return down.order;
+}
+
 /// Rows of the hidden layer in one piece: whole groups, so that each piece quantizes its own.
 inline int64_t hidden_rows_per_piece(const RowBuffer& hidden, int threads) {
   return rows_per_piece(hidden.width, threads,
@@ -57,20 +69,21 @@ inline void activate(const kernels::CpuKernels& kernel, const GateAndUp& parts,
                       end - begin, hidden.row(row) + begin);
 }
 
-/// Computes rows [begin, end) of the hidden layer for the mapped rows and quantizes them.
+/// Computes rows [begin, end) of the hidden layer for the mapped rows of what gate and up multiply,
+/// and quantizes them.
 inline void run_hidden(const kernels::CpuKernels& kernel, const Products& products,
-                       const FeedForwardWeights& weights, const RowBuffer& input,
+                       const FeedForwardWeights& weights, const kernels::Activations& input,
                        const RowBuffer& hidden, const kernels::RowMap& rows, int64_t begin,
                        int64_t end, const GateAndUp& parts = {}) {
   if (parts.gate == nullptr) {
-    products.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate),
-                     rows, hidden.data, hidden.width);
+    products.gate_up(*weights.gate, *weights.up, begin, end, input, rows, hidden.data,
+                     hidden.width);
     if (hidden.quantized.empty()) return;
   } else {
-    products.linear(*weights.gate, begin, end, activations(input, *weights.gate), rows,
-                    weights.gate_bias, nullptr, parts.gate->data, hidden.width);
-    products.linear(*weights.up, begin, end, activations(input, *weights.up), rows, weights.up_bias,
-                    nullptr, parts.up->data, hidden.width);
+    products.linear(*weights.gate, begin, end, input, rows, weights.gate_bias, nullptr,
+                    parts.gate->data, hidden.width);
+    products.linear(*weights.up, begin, end, input, rows, weights.up_bias, nullptr, parts.up->data,
+                    hidden.width);
   }
   for (int32_t i = 0; i < rows.count; ++i) {
     const int64_t row = rows.out_rows != nullptr ? rows.out_rows[i] : i;

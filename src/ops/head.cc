@@ -7,6 +7,7 @@
 #include "kernels/cpu/logits_hash.h"
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
+#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -18,7 +19,10 @@ class PlannedHead final : public PlannedOp {
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         vocab_(context.graph.vocab_size),
-        weight_(context.weights.matrix(node.as<HeadParameters>().matrix, vocab_, in_.width)),
+        ordered_in_(kernel_, in_, "head"),
+        weight_(*ordered_in_.need(
+            context.scratch,
+            context.weights.ordered_matrix(node.as<HeadParameters>().matrix, vocab_, in_.width))),
         multiplier_(static_cast<float>(node.as<HeadParameters>().multiplier)),
         soft_cap_(static_cast<float>(node.as<HeadParameters>().soft_cap)),
         logits_(context.scratch.logits()),
@@ -28,11 +32,11 @@ class PlannedHead final : public PlannedOp {
         piece_rows_(is_by_blocks_
                         ? kernels::kHeadBlock
                         : rows_per_piece(vocab_, context.shape.threads * 2, kernels::kTileRows)) {
-    context.scratch.need(in_, weight_);
     kernels::Weight block = weight_;
     block.rows = kernels::kHeadBlock;
     block_bytes_ = static_cast<int64_t>(kernels::packed_bytes(block).data);
     stats_ = context.scratch.array<kernels::HeadBlockStats>(context.shape.max_logits * blocks_);
+    add_phase(ordered_in_.phase(&StepState::rows));
     add_phase("logits", &PlannedHead::product_pieces, &PlannedHead::multiply);
     add_phase("blocks", &PlannedHead::block_pieces, &PlannedHead::take_piece);
     add_phase("choose", &PlannedHead::last_pieces, &PlannedHead::finish);
@@ -45,7 +49,7 @@ class PlannedHead final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = step.rows;
     products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
-                     activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
+                     ordered_in_.activations(weight_), rows, nullptr, nullptr, logits_, vocab_);
     for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) {
       // Most of the time the block behind this one is the next that this thread takes.
       take_block(step, row, piece, row + 1 == step.rows ? weights_of(piece + 1) : nullptr);
@@ -63,7 +67,8 @@ class PlannedHead final : public PlannedOp {
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           (soft_cap_ > 0 ? "+soft_cap" : "") + "+log_sum_exp+top_10+digest";
+           (ordered_in_.empty() ? "" : "+order") + (soft_cap_ > 0 ? "+soft_cap" : "") +
+           "+log_sum_exp+top_10+digest";
   }
   uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
 
@@ -116,6 +121,7 @@ class PlannedHead final : public PlannedOp {
   const Products& products_;
   RowBuffer& in_;
   int64_t vocab_;
+  OrderedInput ordered_in_;
   const kernels::Weight& weight_;
   float multiplier_, soft_cap_;
   float* logits_;

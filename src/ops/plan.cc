@@ -96,6 +96,14 @@ int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {
   return std::max<int64_t>(divide_up(wanted, multiple) * multiple, multiple);
 }
 
+OrderedMatrix PackedWeights::ordered_matrix(const std::string& module, int64_t rows, int64_t cols,
+                                            const int32_t* row_order) {
+  if (row_order != nullptr) {
+    throw Error(ErrorKind::kInternal, "rows of tensor '" + module + "' are asked for in an order");
+  }
+  return {.weight = &matrix(module, rows, cols)};
+}
+
 const kernels::CpuKernels& select_cpu_kernels() {
   const char* forced = std::getenv("VITRINE_CPU_ISA");
   const auto tables = kernels::cpu_kernel_tables();

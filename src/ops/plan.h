@@ -159,6 +159,13 @@ class PlannedOp {
   std::vector<Phase> phases_;
 };
 
+/// A matrix whose columns may have an order of their own, for ops that take their input in it
+/// (ops/ordered_input.h).
+struct OrderedMatrix {
+  const kernels::Weight* weight = nullptr;
+  const int32_t* order = nullptr;  // column i is multiplied with element order[i]; null: with i
+};
+
 /// The modules of one routed expert: gate and up [intermediate, hidden], down [hidden,
 /// intermediate].
 struct ExpertModules {
@@ -167,6 +174,8 @@ struct ExpertModules {
 };
 struct ExpertMatrices {
   kernels::Weight gate, up, down;
+  const int32_t* order = nullptr;       // of the columns of gate and up, as OrderedMatrix
+  const int32_t* down_order = nullptr;  // of those of down
 };
 
 /// Routed experts that a step reads when it needs them. The leader of a step calls select and
@@ -213,6 +222,12 @@ class PackedWeights {
   /// the statistics of parts are to be merged (CpuKernels::head_merge).
   virtual const kernels::Weight& matrix_rows(const std::string& module, int64_t rows, int64_t cols,
                                              int64_t begin, int64_t end) = 0;
+  /// Such a matrix in as few bits as its columns' own order allows. Row i is row `row_order`[i] of
+  /// it, where that is not null; it stays as it is as long as the plan.
+  virtual OrderedMatrix ordered_matrix(const std::string& module, int64_t rows, int64_t cols,
+                                       const int32_t* row_order = nullptr);
+  /// Whether ordered_matrix puts the rows of this one in another order.
+  virtual bool orders_rows(const std::string&) { return false; }
   virtual const float* vector(const std::string& tensor, int64_t length) = 0;
   /// Floats that are the matrix's numbers exactly: in BF16 or F16 where the checkpoint has it so,
   /// else F32. Stays at its address as long as the plan lives.

@@ -5,6 +5,7 @@
 // iteration, which the same seed repeats. Meant for a build with AddressSanitizer and UBSan.
 #include <stdexcept>
 
+#include "checkpoint/column_order.h"
 #include "checkpoint/model_config.h"
 #include "folders.h"
 #include "tests/support/fuzz.h"
@@ -287,6 +288,9 @@ bool read_all(const std::string& path) {
         const auto tensors = checkpoint.find_quantized_tensors(base);
         if (!tensors) return;
         checkpoint.read_quantized_floats(*tensors, 0, tensors->rows);
+        if (checkpoint::is_sortable(*tensors)) {
+          checkpoint.read_quantized_rows(checkpoint::sorted(*tensors), 0, tensors->rows);
+        }
         if (!tensors->floats) dequantize_matrix(*checkpoint.read_quantized(base));
       });
     }

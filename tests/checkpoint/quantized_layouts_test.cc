@@ -157,6 +157,44 @@ TEST_F(LayoutTest, RefusesGptqTensorsThatDisagree) {
   expect_error(packed, gptq_module(), {"'m.qweight' is I32", "says otherwise", "fp8"});
 }
 
+TEST_F(LayoutTest, SortsTheColumnsOfGroupsThatAreWhole) {
+  const auto runs_as = [&](const std::vector<int32_t>& groups) {
+    LayoutTensors tensors = gptq_module();
+    tensors["m.g_idx"] = tensor_of(DType::kI32, {64}, groups);
+    const auto found = open(gptq_config(), tensors).find_quantized_tensors("m");
+    EXPECT_EQ(found->floats, DType::kF32);
+    return found->runs_as();
+  };
+  std::vector<int32_t> groups(64);
+  for (size_t i = 0; i < 64; ++i) groups[i] = static_cast<int32_t>(i % 2);
+  EXPECT_EQ(runs_as(groups), "int4, groups of 32, sorted by g_idx");
+  groups[1] = 0;
+  EXPECT_EQ(runs_as(groups), "f32: no kernel reads its groups of unlike sizes (g_idx)");
+}
+
+/// A gate and an up run in one kernel, which takes one input.
+TEST_F(LayoutTest, SortsAGateAndAnUpAlike) {
+  LayoutTensors tensors;
+  for (const char* module : {"m.gate_proj", "m.up_proj"}) {
+    for (const auto& [name, tensor] : gptq_module()) tensors[module + name.substr(1)] = tensor;
+  }
+  std::vector<int32_t> groups(64);
+  for (size_t i = 0; i < 64; ++i) groups[i] = static_cast<int32_t>(i / 2 % 2);
+  const LayoutTensor order = tensor_of(DType::kI32, {64}, groups);
+  std::ranges::reverse(groups);
+  const LayoutTensor other = tensor_of(DType::kI32, {64}, groups);
+  const auto runs_as = [&](const Checkpoint& checkpoint) {
+    return checkpoint.find_quantized_tensors("m.gate_proj")->runs_as() + "; " +
+           checkpoint.find_quantized_tensors("m.up_proj")->runs_as();
+  };
+  tensors["m.gate_proj.g_idx"] = tensors["m.up_proj.g_idx"] = order;
+  const std::string sorted = "int4, groups of 32, sorted by g_idx";
+  EXPECT_EQ(runs_as(open(gptq_config(), tensors)), sorted + "; " + sorted);
+  tensors["m.up_proj.g_idx"] = other;
+  const std::string unlike = "f32: no kernel reads gate and up of unlike orders (g_idx) or groups";
+  EXPECT_EQ(runs_as(open(gptq_config(), tensors)), unlike + "; " + unlike);
+}
+
 TEST_F(LayoutTest, RefusesAwqTensorsThatDisagree) {
   const auto with = [](const char* name, const LayoutTensor& tensor) {
     LayoutTensors tensors = awq_module();

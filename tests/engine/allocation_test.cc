@@ -6,6 +6,7 @@
 
 #include "checkpoint/model_config.h"
 #include "examples/kv_codec/hadamard_int8.h"
+#include "tests/checkpoint/quantized_folders.h"
 #include "tests/draft_heads/head_folders.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/window_fixture.h"
@@ -212,6 +213,21 @@ TEST(AllocationOfTiles, AStepAllocatesNothing) {
   for (int i = 0; i < 70; ++i) expect_none(*engine, inputs, "decoding");
   engine->truncate(inputs[1].sequence, 100);
   expect_none(*engine, inputs, "tokens that are run again");
+}
+
+// Inputs are put in the order of a matrix's columns.
+TEST(AllocationOfOrders, AStepAllocatesNothing) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  EngineOptions options = test_options(2, 16);
+  options.max_context = 64;
+  auto engine = Engine::load(quantized_folder("gptq_v1_act_order"), options);
+  const std::vector<int32_t> ids = prompt_ids(12, engine->summary().vocab_size);
+  StepInput inputs[2];
+  for (StepInput& input : inputs) input.sequence = engine->create_sequence();
+  for (StepInput& input : inputs) input.tokens = ids;
+  for (int i = 0; i < 2; ++i) expect_none(*engine, inputs, "prefill");
+  for (StepInput& input : inputs) input.tokens = std::span(ids).first(1);
+  for (int i = 0; i < 10; ++i) expect_none(*engine, inputs, "decoding");
 }
 
 TEST(AllocationOfMapped, AStepAllocatesNothing) {

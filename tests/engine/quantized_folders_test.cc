@@ -124,6 +124,23 @@ TEST_P(QuantizedAnswersTest, AnswersAsTheFloatModelOfItsWeights) {
   EXPECT_EQ(run_model(path, tokens, mapped), logits);
 }
 
+/// The queries, keys and values of these have an order each, and so have their gates and ups, which
+/// one kernel takes together.
+TEST(QuantizedAnswers, SortColumnsOfOneMatrixEach) {
+  for (const char* name : {"ct_act_order", "gptq_v1_act_order"}) {
+    const auto engine = Engine::load(quantized_folder(name), {});
+    for (const PlanEntry& entry : engine->plan()) {
+      const bool is_ordered = entry.op == "qkv" || entry.op == "project";
+      EXPECT_EQ(entry.kernel.find("int4g32+order") != entry.kernel.npos, is_ordered)
+          << name << ": " << entry.op << " " << entry.kernel;
+    }
+    EngineOptions options;
+    options.strict = true;
+    const Error error = error_of([&] { Engine::load(quantized_folder(name), options); });
+    EXPECT_TRUE(is_one_line_with(error, {"gate and up of unlike orders (g_idx)"})) << error.what();
+  }
+}
+
 /// What no kernel reads as it is runs as floats, and says so: an error where the host is strict.
 TEST(QuantizedAnswers, NamesWhatIsWidened) {
   EngineOptions options;

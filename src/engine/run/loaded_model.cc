@@ -57,7 +57,7 @@ LoadedModel::LoadedModel(const std::string& path, const EngineOptions& given,
   if (!request.is_draft_layer()) {
     tensor_use = model::find_tensor_use(checkpoint, config, graph, options.lenient_weights);
     if (request.reading != Reading::kCheck) {
-      report_float_blocks(checkpoint, options.strict, is_fused_cpu);
+      report_float_blocks(checkpoint, graph, options.strict, is_fused_cpu);
     }
   }
   const bool knows_unread = is_fused_cpu && options.expert_cache_bytes == 0;
