@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a folder of OLMoE's shape with random weights in integers, to measure speed on.
+"""Writes a folder of OLMoE's or Llama's shape with random weights in integers, to measure speed on.
 
-    make_quantized_folder.py OUT --bits 3|4|8 [--group 128] [--asymmetric]
+    make_quantized_folder.py OUT --bits 3|4|8 [--group 128] [--asymmetric] [--act-order]
                              [--layers 4] [--hidden 2048] [--width 1024] [--experts 64]
                              [--vocabulary 8192] [--seed 1]
 
 The layout is compressed-tensors' `pack-quantized`; embeddings and the head are bfloat16, as the router
-is. Numbers are drawn as random bits under one scale a matrix, so that activations stay finite. Needs
-numpy. At most one tensor is in memory.
+is. Numbers are drawn as random bits under one scale a matrix, so that activations stay finite. With
+--act-order each matrix has a random order of columns, which those of one input share: queries, keys and
+values, a gate and its up. --experts 0: Llama's dense layers. Needs numpy. At most one tensor is in
+memory.
 """
 
 import argparse
@@ -23,10 +25,11 @@ def projections(shape, layer):
     base = f"model.layers.{layer}."
     for name in ("q", "k", "v", "o"):
         yield f"{base}self_attn.{name}_proj", shape.hidden, shape.hidden
-    for expert in range(shape.experts):
+    blocks = [f"experts.{expert}." for expert in range(shape.experts)] or [""]
+    for block in blocks:
         for name in ("gate", "up"):
-            yield f"{base}mlp.experts.{expert}.{name}_proj", shape.width, shape.hidden
-        yield f"{base}mlp.experts.{expert}.down_proj", shape.hidden, shape.width
+            yield f"{base}mlp.{block}{name}_proj", shape.width, shape.hidden
+        yield f"{base}mlp.{block}down_proj", shape.hidden, shape.width
 
 
 def bfloat16(values):
@@ -48,6 +51,14 @@ def ones(name, count):
     return floats(name, [count], lambda _: np.ones(count))
 
 
+def group_of_columns(module, columns, shape):
+    """The group of each column, the same for all matrices of one input."""
+    block, _, name = module.rpartition(".")
+    inputs = "qkv" if name[0] in "qkv" else "gate_up" if name[0] in "gu" else name
+    generator = np.random.default_rng([shape.seed, *f"{block}.{inputs}".encode()])
+    return generator.permutation(np.arange(columns, dtype=np.int32) // shape.group)
+
+
 def integers(module, rows, columns, shape):
     """The tensors of a quantized matrix."""
     words = (columns * shape.bits + 31) // 32
@@ -62,6 +73,9 @@ def integers(module, rows, columns, shape):
     if shape.asymmetric:
         size = ((rows * shape.bits + 31) // 32, groups)
         yield f"{module}.weight_zero_point", "I32", list(size), random_words(size)
+    if shape.act_order:
+        yield (f"{module}.weight_g_idx", "I32", [columns],
+               lambda _: group_of_columns(module, columns, shape))
 
 
 def tensors(shape):
@@ -69,10 +83,12 @@ def tensors(shape):
     yield normals("model.embed_tokens.weight", shape.vocabulary, shape.hidden)
     for layer in range(shape.layers):
         base = f"model.layers.{layer}."
-        for name in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm",
-                     "self_attn.k_norm"):
+        norms = ["input_layernorm", "post_attention_layernorm"]
+        if shape.experts > 0:
+            norms += ["self_attn.q_norm", "self_attn.k_norm"]
+            yield normals(f"{base}mlp.gate.weight", shape.experts, shape.hidden)
+        for name in norms:
             yield ones(f"{base}{name}.weight", shape.hidden)
-        yield normals(f"{base}mlp.gate.weight", shape.experts, shape.hidden)
         for module, rows, columns in projections(shape, layer):
             yield from integers(module, rows, columns, shape)
     yield ones("model.norm.weight", shape.hidden)
@@ -81,15 +97,19 @@ def tensors(shape):
 
 def config(shape):
     weights = {"num_bits": shape.bits, "type": "int", "symmetric": not shape.asymmetric,
-               "group_size": shape.group, "strategy": "group", "dynamic": False}
+               "group_size": shape.group, "strategy": "group", "dynamic": False,
+               "actorder": "group" if shape.act_order else None}
+    experts = {"num_experts": shape.experts, "num_experts_per_tok": min(8, shape.experts),
+               "norm_topk_prob": False, "clip_qkv": None} if shape.experts > 0 else {}
+    name = "Olmoe" if shape.experts > 0 else "Llama"
     return {
-        "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "hidden_size": shape.hidden,
+        "architectures": [f"{name}ForCausalLM"], "model_type": name.lower(), **experts,
+        "hidden_size": shape.hidden,
         "intermediate_size": shape.width, "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.hidden // 128, "num_key_value_heads": shape.hidden // 128,
-        "num_experts": shape.experts, "num_experts_per_tok": min(8, shape.experts),
-        "norm_topk_prob": False, "vocab_size": shape.vocabulary, "max_position_embeddings": 4096,
+        "vocab_size": shape.vocabulary, "max_position_embeddings": 4096,
         "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
-        "hidden_act": "silu", "attention_bias": False, "clip_qkv": None, "torch_dtype": "bfloat16",
+        "hidden_act": "silu", "attention_bias": False, "torch_dtype": "bfloat16",
         "quantization_config": {
             "quant_method": "compressed-tensors", "format": "pack-quantized",
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
@@ -119,6 +139,7 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--bits", type=int, choices=(3, 4, 8), required=True)
     parser.add_argument("--asymmetric", action="store_true")
+    parser.add_argument("--act-order", action="store_true")
     for name, default in (("group", 128), ("layers", 4), ("hidden", 2048), ("width", 1024),
                           ("experts", 64), ("vocabulary", 8192), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
