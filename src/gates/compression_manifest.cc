@@ -133,9 +133,13 @@ std::string seal_compression(const std::string& folder, const SealKey& key) {
                                  {"predicate",
                                   {{"schema", "vitrine.compression/1"},
                                    {"publicKey", public_key_text(key.public_key())},
-                                   {"engine", {{"build", engine_build()}}},
-                                   {"manifest", OrderedJson::parse(manifest.text)}}}};
-  const std::string payload = statement.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+                                   {"engine", {{"build", engine_build()}}}}}};
+  std::string payload = statement.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  // The manifest becomes the predicate's last member as a text: a JSON that keeps the order of its
+  // names looks through all of them for each one that it takes.
+  payload.insert(payload.size() - 2,
+                 ",\"manifest\":" +
+                     manifest.json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return audit::seal_envelope(audit::kStatementMediaType, payload, key);
 }
 
