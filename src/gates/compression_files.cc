@@ -22,6 +22,7 @@ constexpr size_t kMostFolderManifestValues = size_t{1} << 24;
 /// settings (an adapter's too), words, templates and code.
 constexpr std::string_view kModelEndings[] = {".safetensors",
                                               ".safetensors.index.json",
+                                              ".tensors",
                                               ".gguf",
                                               ".bin",
                                               ".pt",

@@ -51,6 +51,7 @@ struct LoraConfig {
   double scale = 0;
   std::optional<ModuleNames> targets;  // none: the tensors say which
   ModuleNames excluded;
+  bool is_made_for_folded = false;  // it was trained on the folded model itself
 };
 
 [[noreturn]] void bad(const std::string& file, const std::string& what) {
@@ -111,6 +112,7 @@ LoraConfig read_config(const std::string& path) {
   if (targets == nullptr || *targets != "all-linear") {
     config.targets = module_names(fields, "target_modules");
   }
+  config.is_made_for_folded = fields.boolean(kMadeForFolded).value_or(false);
   config.excluded = module_names(fields, "exclude_modules").value_or(ModuleNames());
   return config;
 }
@@ -201,6 +203,20 @@ void place_rows(kernels::Weight& weight, const std::vector<float>& values, std::
   weight.data = data;
 }
 
+// A half as the model's matrix was folded, in float32.
+std::vector<float> read_folded(const checkpoint::InputFile& file, const TensorInfo& info,
+                               const AdapterFold& fold, bool is_a, kernels::Weight as_stored) {
+  std::vector<std::byte> bytes(info.num_bytes);
+  file.read(info.file_offset, bytes);
+  as_stored.data = bytes.data();
+  std::vector<float> values(static_cast<size_t>(as_stored.rows * as_stored.cols));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = number_of(as_stored, static_cast<int64_t>(i));
+  }
+  fold_half(fold, is_a, as_stored.rows, as_stored.cols, values, file.path());
+  return values;
+}
+
 // a of all of them, one below the other, and b side by side, each times its scale: b a is the sum.
 // `parts` are rows as in files.
 ops::LowRankMatrix stack(std::span<const ops::LowRankMatrix* const> parts, bool tiled,
@@ -232,8 +248,8 @@ ops::LowRankMatrix stack(std::span<const ops::LowRankMatrix* const> parts, bool 
 
 LoraAdapters::LoraAdapters(const std::vector<std::string>& folders,
                            std::span<const std::pair<std::string, float>> sum,
-                           const ops::Graph& graph, bool tiled)
-    : tiled_(tiled) {
+                           const Checkpoint& checkpoint, const ops::Graph& graph, bool tiled)
+    : folds_(checkpoint), tiled_(tiled) {
   const std::vector<ops::OpMatrix> targets = ops::adapter_targets(graph);
   std::map<std::string, const ops::OpMatrix*> by_module;
   for (const ops::OpMatrix& target : targets) by_module[target.module] = &target;
@@ -315,6 +331,14 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& adapter, const Targ
     weight.format = weight_format(path, info);
     weight.rows = rows;
     weight.cols = cols;
+    const AdapterFold* fold = config.is_made_for_folded ? nullptr : folds_.find(place.module, path);
+    if (fold != nullptr) {
+      const std::vector<float> folded = read_folded(file, info, *fold, place.is_a, weight);
+      weight = float_weight(rows, cols, tiled);
+      place_rows(weight, folded, memory.allocate(kernels::packed_bytes(weight).data, path));
+      matrix.scale = static_cast<float>(config.scale);
+      continue;
+    }
     weight.tiled = tiled;
     const uint64_t num_bytes = kernels::packed_bytes(weight).data;
     std::byte* data = memory.allocate(num_bytes, path);

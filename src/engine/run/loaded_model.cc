@@ -52,7 +52,7 @@ LoadedModel::LoadedModel(const std::string& path, const EngineOptions& given,
   const bool is_fused_cpu =
       options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kCpu;
   if (!options.adapters.empty() || !options.lora.empty()) {
-    adapters.emplace(options.adapters, options.lora, graph, is_fused_cpu);
+    adapters.emplace(options.adapters, options.lora, checkpoint, graph, is_fused_cpu);
   }
   if (!request.is_draft_layer()) {
     tensor_use = model::find_tensor_use(checkpoint, config, graph, options.lenient_weights);
