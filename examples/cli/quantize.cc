@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // vitrine quantize: a smaller checkpoint from a checkpoint, with a manifest.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -19,6 +17,7 @@
 #include "quantize_evidence.h"
 #include "quantize_gate.h"
 #include "quantize_gguf.h"
+#include "quantize_progress.h"
 #include "text_file.h"
 #include "vitrine/compress.h"
 #include "vitrine/quality.h"
@@ -37,7 +36,7 @@ struct QuantizeArguments {
   int group_size = 32;
   int eval_tokens = 0;
   double least_reached = 0, smoothing = 0;
-  bool keep_head = false, by_use = false;
+  bool keep_head = false, by_use = false, begins_anew = false;
   bool lenient_weights = false;
   QuantizeGate gate;
   QuantizeEvidence evidence;
@@ -207,6 +206,9 @@ std::string describe(const QuantizeArguments& arguments, const vitrine::Quantize
       arguments.scheme, group_size == 0 ? "a scale a row" : fmt::format("groups of {}", group_size),
       report.unquantized.size());
   if (!arguments.calibration.empty()) text += describe_calibration(report);
+  if (report.layers_taken_up > 0) {
+    text += fmt::format("{} layers taken from an earlier run\n", report.layers_taken_up);
+  }
   if (!worst_name.empty()) text += fmt::format("worst error {:.5f} in {}\n", worst, worst_name);
   for (const vitrine::UnquantizedTensorReport& tensor : report.unquantized) {
     if (tensor.reason.starts_with("the group")) {
@@ -261,7 +263,6 @@ int run_quantize(QuantizeArguments& arguments) {
   // Nobody could load what came of another.
   vitrine::Engine::check(arguments.model, arguments.lenient_weights);
   catch_interrupts();
-  const bool terminal = ::isatty(STDERR_FILENO) == 1 && !is_quiet();
   vitrine::QuantizeOptions options;
   options.scheme = arguments.scheme;
   options.group_size = arguments.group_size;
@@ -277,13 +278,9 @@ int run_quantize(QuantizeArguments& arguments) {
   arguments.evidence.prepare(arguments.model, arguments.calibration);
   options.tool_version = VITRINE_VERSION;
   options.instruction_set = vitrine::cpu_instruction_set();
-  options.progress = [terminal](int64_t done, int64_t total, std::string_view tensor) {
-    stop_if_interrupted("quantize: cancelled before the end; nothing was written");
-    if (terminal) {
-      const std::string line = fmt::format("\r\033[K{} of {}  {}", done, total, tensor);
-      std::fwrite(line.data(), 1, line.size(), stderr);
-    }
-  };
+  options.keep_layers = !arguments.begins_anew;
+  QuantizeLine line(options.keep_layers && !options.calibration.empty());
+  options.progress = [&line](const vitrine::QuantizeProgress& progress) { line.show(progress); };
   std::optional<Evaluation> evaluation;
   if (!arguments.text.empty()) {
     evaluation = prepare_evaluation(arguments, checkpoint);
@@ -300,7 +297,7 @@ int run_quantize(QuantizeArguments& arguments) {
   if (gate.is_wanted()) gate.prepare(arguments.model, arguments.out);
   if (evaluation || gate.is_wanted()) {
     options.evaluate = [&](const std::string& folder) {
-      if (terminal) std::fputs("\r\033[K", stderr);
+      line.clear();
       std::optional<vitrine::QuantizeEvaluation> found;
       if (evaluation) found = evaluate(*evaluation, folder);
       if (arguments.adapters.is_wanted()) arguments.adapters.compare(adapter_text, folder);
@@ -322,7 +319,7 @@ int run_quantize(QuantizeArguments& arguments) {
     write_note(refused.what());
     return 3;
   }
-  if (terminal) std::fputs("\r\033[K", stderr);
+  line.clear();
   write_out(describe(arguments, report) + arguments.adapters.describe());
   warn_of_growth(checkpoint, arguments.out, report);
   return gate.exit_code();
@@ -365,6 +362,9 @@ void add_quantize(CLI::App& app, Command& command) {
       ->add_option("--group-size", arguments->group_size,
                    "columns that share a scale: 32, 64 or 128 (of integers)")
       ->capture_default_str();
+  quantize->add_flag("--no-resume", arguments->begins_anew,
+                     "of a calibration: take up no layers that a run before has kept, and keep "
+                     "none");
   quantize->add_flag("--keep-head", arguments->keep_head, "leave the output head as it is");
   quantize->add_option(
       "--eval", arguments->text,

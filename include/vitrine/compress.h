@@ -24,6 +24,20 @@ struct QuantizeEvaluation {
   double mean_kl = 0.0;            ///< mean over tokens of KL(source || result)
 };
 
+/// How far a quantization is.
+struct QuantizeProgress {
+  /// "widening" (of 8-bit floats), "widths" (parts of a mixture are measured), "layers" (of a
+  /// calibration), "tensors" (that are written); empty while the source is hashed.
+  std::string_view stage = {};
+  int64_t done = 0;              ///< parts, layers or tensors of the stage
+  int64_t total = 0;             ///< of them
+  std::string_view tensor = {};  ///< that comes next
+  /// What the rest of the stage takes at the pace so far; negative: not known yet.
+  double seconds_left = -1;
+  /// Not empty: one line on layers that an earlier run kept; told once.
+  std::string_view note = {};
+};
+
 /// How a checkpoint is quantized.
 struct QuantizeOptions {
   /// A name of the quant room's registry; or "mixed:3.5", for which each part of a layer becomes
@@ -44,8 +58,8 @@ struct QuantizeOptions {
   /// Token ids of texts, each a context of its own. They go through the model layer by layer, on
   /// its fused kernels, behind the layers that are quantized already. Memory holds one layer's
   /// inputs, for each token four bytes times the widths of what its matrices read, and with "awq",
-  /// "smoothquant" and "mixed:…" a norm's, or a part's, weights in float32. Models of 8-bit floats
-  /// are refused with it (kUnsupported).
+  /// "smoothquant" and "mixed:…" a norm's, or a part's, weights in float32. A model of 8-bit
+  /// floats is written beside `out` in 16 bits for it, and goes when its layers are done.
   std::vector<std::vector<int32_t>> calibration = {};
   /// The exponent of "smoothquant", 0 to 1; 0: the best of 0.4 to 0.9, and norms stay where none
   /// helps.
@@ -61,8 +75,16 @@ struct QuantizeOptions {
   std::string tool_version;   ///< recorded in the manifest
   std::string instruction_set;  ///< recorded in the manifest: what this machine ran
   std::string source_name;      ///< recorded in the manifest; empty: last part of the path
-  /// Called before each tensor and block of one (done, total, name). May throw: nothing is left.
-  std::function<void(int64_t done, int64_t total, std::string_view tensor)> progress;
+  /// Whether the layers that a calibration has finished stay beside `out`, in the folder
+  /// `.NAME.tmp-layers`, where the run is killed, cancelled, or the disk or memory is full; the
+  /// same call then goes on behind them, and gives the same bytes. What they hold for is the
+  /// source's files, the calibration, the options that their numbers hang on, and the library's
+  /// build: with others the call begins anew. They take as much as these layers of the result, and
+  /// go when it takes its place, or when it is refused.
+  bool keep_layers = false;
+  /// Called before each part, layer, tensor and block of one. May throw: nothing is left but what
+  /// `keep_layers` keeps.
+  std::function<void(const QuantizeProgress& progress)> progress;
   /// Called with the finished folder (under its temporary name) before the manifest is written and
   /// the folder takes its place. May throw: nothing is left behind.
   std::function<std::optional<QuantizeEvaluation>(const std::string& result_folder)> evaluate;
@@ -100,7 +122,8 @@ struct QuantizeReport {
   std::vector<UnquantizedTensorReport> unquantized;  ///< in the order of the source
   uint64_t source_bytes = 0;                         ///< of all tensors read
   uint64_t result_bytes = 0;                         ///< of all tensors written
-  std::optional<QuantizeEvaluation> evaluation;      ///< what `evaluate` returned
+  int64_t layers_taken_up = 0;  ///< those of an earlier run (QuantizeOptions::keep_layers)
+  std::optional<QuantizeEvaluation> evaluation;  ///< what `evaluate` returned
 };
 
 /// Quantizes the projections of the checkpoint folder `in` into the new folder `out`, in
@@ -122,7 +145,7 @@ struct QuantizeReport {
 /// `out` appears whole or not at all. Without a calibration it streams in blocks of rows: memory
 /// does not grow with the model. Throws kInvalidArgument (unknown scheme, method or group size, a
 /// method without what it needs, `facts` that are no object or name what the manifest has, `out`
-/// exists and isn't empty, `in` has quantized integers),
+/// exists and isn't empty, another run keeps layers for `out`, `in` has quantized integers),
 /// kUnsupported (a model_type that Vitrine doesn't run), and what Checkpoint::open and the writer
 /// throw. Thread-safe.
 VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,

@@ -92,16 +92,18 @@ Json file_records(const std::vector<FileRecord>& files) {
   return records;
 }
 
-/// What the manifest says of texts: how many ids, and a digest of these, each text's as a line.
+/// What the manifest says of texts: how many ids, and their digest.
 Json calibration_record(const std::vector<std::vector<int32_t>>& texts) {
-  std::string lines;
   size_t tokens = 0;
-  for (const std::vector<int32_t>& text : texts) {
-    tokens += text.size();
-    for (const int32_t id : text) lines += std::to_string(id) + " ";
-    lines += "\n";
-  }
-  return {{"texts", texts.size()}, {"tokens", tokens}, {"ids_sha256", sha256_of_text(lines)}};
+  for (const std::vector<int32_t>& text : texts) tokens += text.size();
+  return {
+      {"texts", texts.size()}, {"tokens", tokens}, {"ids_sha256", calibration_ids_sha256(texts)}};
+}
+
+/// Adds a member whose name is new: operator[] would look through all that are there.
+void append(Json& object, const std::string& name, Json value) {
+  static_cast<std::vector<Json::object_t::value_type>&>(object.get_ref<Json::object_t&>())
+      .emplace_back(name, std::move(value));
 }
 
 void add_facts(Json& manifest, const std::string& text) {
@@ -151,6 +153,15 @@ FileRecord record_file(const std::string& folder, const std::string& name) {
   return {name, num_bytes, sha256_of_file(path)};
 }
 
+std::string calibration_ids_sha256(const std::vector<std::vector<int32_t>>& texts) {
+  std::string lines;
+  for (const std::vector<int32_t>& text : texts) {
+    for (const int32_t id : text) lines += std::to_string(id) + " ";
+    lines += "\n";
+  }
+  return sha256_of_text(lines);
+}
+
 std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& options,
                           const QuantizeReport& report, const std::string& source_name,
                           const std::vector<FileRecord>& source_files,
@@ -182,26 +193,28 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   manifest["tensor_bytes"] = {{"source", report.source_bytes}, {"result", report.result_bytes}};
   Json& quantized = manifest["quantized"] = Json::object();
   for (const QuantizedTensorReport& tensor : report.quantized) {
-    quantized[tensor.name] = {{"bits", tensor.bits},
-                              {"group_size", tensor.group_size},
-                              {"mean_absolute_error", tensor.mean_absolute_error},
-                              {"worst_absolute_error", tensor.worst_absolute_error}};
-    if (options.calibration.empty()) continue;
+    Json record = {{"bits", tensor.bits},
+                   {"group_size", tensor.group_size},
+                   {"mean_absolute_error", tensor.mean_absolute_error},
+                   {"worst_absolute_error", tensor.worst_absolute_error}};
     // A method that works without products measures neither.
     const auto measured = [&](double value) {
       return tensor.damping > 0 ? Json(value) : Json(nullptr);
     };
-    quantized[tensor.name]["calibration"] = tensor.calibration_rows == 0
-                                                ? Json(nullptr)
-                                                : Json{{"rows", tensor.calibration_rows},
-                                                       {"shrinkage", tensor.shrinkage},
-                                                       {"damping", measured(tensor.damping)},
-                                                       {"loss", measured(tensor.loss)}};
+    if (!options.calibration.empty()) {
+      record["calibration"] = tensor.calibration_rows == 0
+                                  ? Json(nullptr)
+                                  : Json{{"rows", tensor.calibration_rows},
+                                         {"shrinkage", tensor.shrinkage},
+                                         {"damping", measured(tensor.damping)},
+                                         {"loss", measured(tensor.loss)}};
+    }
+    append(quantized, tensor.name, std::move(record));
   }
   if (!plan.folded.empty()) manifest["folded"] = plan.folded;
   Json& unquantized = manifest["unquantized"] = Json::object();
   for (const UnquantizedTensorReport& tensor : report.unquantized) {
-    unquantized[tensor.name] = tensor.reason;
+    append(unquantized, tensor.name, tensor.reason);
   }
   manifest["evaluation"] = nullptr;
   if (report.evaluation) {

@@ -25,6 +25,9 @@ struct FileRecord {
 /// Size and SHA-256 of `folder/name`. Throws kIo.
 FileRecord record_file(const std::string& folder, const std::string& name);
 
+/// Digest of a calibration's ids, each text's as a line.
+std::string calibration_ids_sha256(const std::vector<std::vector<int32_t>>& texts);
+
 /// `facts`: the text of a JSON object, whose members come last. Throws kInvalidArgument where it is
 /// none, and for a member that the manifest has.
 std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& options,

@@ -22,10 +22,18 @@ std::vector<std::string> Folds::names() const {
 
 void Folds::multiply_rows(const std::string& tensor, std::span<const float> factors) {
   multiply(folds_[tensor].rows, factors);
+  changed_.insert(tensor);
 }
 
 void Folds::multiply_columns(const std::string& tensor, std::span<const float> factors) {
   multiply(folds_[tensor].columns, factors);
+  changed_.insert(tensor);
+}
+
+std::vector<std::string> Folds::take_changed() {
+  std::vector<std::string> changed(changed_.begin(), changed_.end());
+  changed_.clear();
+  return changed;
 }
 
 void apply_fold(const Fold& fold, int64_t first_row, int64_t columns, std::span<float> values) {

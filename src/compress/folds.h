@@ -3,9 +3,11 @@
 // model computes the same from weights that lose less.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace vitrine::compress {
@@ -36,9 +38,14 @@ class Folds {
   void multiply_rows(const std::string& tensor, std::span<const float> factors);
   void multiply_columns(const std::string& tensor, std::span<const float> factors);
   void add_one(const std::string& tensor) { folds_[tensor].adds_one = true; }
+  /// Has a tensor be folded so, whatever it was before.
+  void set(const std::string& tensor, Fold fold) { folds_[tensor] = std::move(fold); }
+  /// Returns the tensors whose folds were multiplied since the last call, in order.
+  std::vector<std::string> take_changed();
 
  private:
   std::unordered_map<std::string, Fold> folds_;
+  std::set<std::string> changed_;
 };
 
 /// Multiplies rows [first_row, first_row + count) of `columns` values each with their factors.

@@ -113,8 +113,19 @@ void LayerWork::restore(const PlannedTensor& planned) {
 
 void LayerWork::finish(const PlannedTensor& planned, std::span<const float> weights,
                        QuantizedMatrix matrix, CalibrationFacts facts) {
-  try_out(planned, matrix);
-  context_.on_matrix({&planned, weights, std::move(matrix), facts});
+  const QuantError error = quantization_error(weights, matrix);
+  finish({&planned, std::move(matrix), facts, error});
+}
+
+void LayerWork::finish(const CalibratedMatrix& kept) {
+  context_.progress.tell(kept.planned->source->name);
+  try_out(*kept.planned, kept.matrix);
+  context_.on_matrix(kept);
+}
+
+std::vector<float> LayerWork::probe(int64_t tokens) {
+  context_.progress.tell();
+  return run_.probe(tokens);
 }
 
 }  // namespace vitrine::compress

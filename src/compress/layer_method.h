@@ -13,6 +13,7 @@
 #include "folds.h"
 #include "layer_run.h"
 #include "plan.h"
+#include "progress.h"
 
 namespace vitrine::compress {
 
@@ -28,9 +29,9 @@ struct CalibrationFacts {
 /// A matrix that was quantized by its inputs.
 struct CalibratedMatrix {
   const PlannedTensor* planned = nullptr;
-  std::span<const float> weights;  ///< of the source, folded, [rows, cols]
   QuantizedMatrix matrix;
   CalibrationFacts facts;
+  QuantError error;  ///< beside the source's weights, folded
 };
 
 /// What stays the same from layer to layer.
@@ -40,6 +41,7 @@ struct CalibrationContext {
   const std::unordered_map<std::string, const PlannedTensor*>& planned;  ///< by module
   Folds& folds;
   int threads;
+  ProgressTeller& progress;
   const std::function<void(const CalibratedMatrix&)>& on_matrix;
 };
 
@@ -79,10 +81,13 @@ class LayerWork {
   void try_out(const PlannedTensor& planned, const QuantizedMatrix& matrix, const Fold* fold);
   /// Puts the source's matrix back.
   void restore(const PlannedTensor& planned);
-  /// Hands over a matrix that is done, and leaves it in the engine.
+  /// Hands over a matrix that is done, of weights with its folds, and leaves it in the engine.
   void finish(const PlannedTensor& planned, std::span<const float> weights, QuantizedMatrix matrix,
               CalibrationFacts facts);
-  std::vector<float> probe(int64_t tokens) { return run_.probe(tokens); }
+  /// Hands over a matrix that an earlier run has done, likewise.
+  void finish(const CalibratedMatrix& kept);
+  /// Returns what LayerRun::probe() does. Throws what the host's progress throws.
+  std::vector<float> probe(int64_t tokens);
 
  private:
   const CalibrationContext& context_;

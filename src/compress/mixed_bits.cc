@@ -37,7 +37,7 @@ double bits_of(size_t width, int group_size) {
 /// What a model predicts of some texts.
 class Predictions {
  public:
-  Predictions(const Checkpoint& checkpoint, const QuantizeOptions& options) {
+  Predictions(const std::string& model, const QuantizeOptions& options) {
     int64_t tokens = 0;
     for (const std::vector<int32_t>& text : options.calibration) {
       if (tokens >= kJudgedTokens) break;
@@ -48,7 +48,7 @@ class Predictions {
     EngineOptions engine = text_options(texts_, options.threads, options.lenient_weights);
     engine.keep_logits = true;
     engine.max_logit_rows = engine.max_step_tokens;
-    engine_ = Engine::load(checkpoint.path(), engine);
+    engine_ = Engine::load(model, engine);
     plain_ = read();
   }
 
@@ -131,14 +131,12 @@ std::vector<LayerPart> find_parts(const Checkpoint& checkpoint, const QuantizeOp
   return parts;
 }
 
-void measure(const Checkpoint& checkpoint, const QuantizeOptions& options,
-             std::vector<LayerPart>& parts) {
-  Predictions predictions(checkpoint, options);
-  int64_t done = 0;
+void measure(const Checkpoint& checkpoint, const std::string& model, const QuantizeOptions& options,
+             std::vector<LayerPart>& parts, ProgressTeller& progress) {
+  Predictions predictions(model, options);
+  progress.begin_stage("widths", std::vector<double>(parts.size(), 1.0));
   for (LayerPart& part : parts) {
-    if (options.progress) {
-      options.progress(done++, std::ssize(parts), part.matrices.front()->source->name);
-    }
+    progress.begin(static_cast<size_t>(&part - parts.data()), part.matrices.front()->source->name);
     std::vector<std::vector<float>> weights;
     for (const PlannedTensor* matrix : part.matrices) {
       weights.push_back(SourceRows(checkpoint, *matrix).read_floats(0, matrix->source->shape[0]));
@@ -158,6 +156,7 @@ void measure(const Checkpoint& checkpoint, const QuantizeOptions& options,
     for (size_t i = 0; i < weights.size(); ++i) {
       predictions.engine().replace_matrix(part.matrices[i]->module, weights[i]);
     }
+    progress.end(true);
   }
 }
 
@@ -200,8 +199,9 @@ std::optional<double> mixed_bits(const std::string& scheme) {
 
 std::string base_scheme(const std::string& scheme) { return mixed_bits(scheme) ? "int4" : scheme; }
 
-void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options, double bits,
-                   QuantizePlan& plan) {
+void choose_widths(const Checkpoint& checkpoint, const std::string& model,
+                   const QuantizeOptions& options, double bits, QuantizePlan& plan,
+                   ProgressTeller& progress) {
   std::vector<LayerPart> parts = find_parts(checkpoint, options, plan);
   double weights = 0;
   for (const LayerPart& part : parts) weights += part.weights;
@@ -212,7 +212,7 @@ void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options,
                                                  std::to_string(bits_of(0, options.group_size)) +
                                                  "; expected more bits, or larger groups");
   }
-  measure(checkpoint, options, parts);
+  measure(checkpoint, model, options, parts, progress);
   widen_parts(parts, options.group_size, bits * weights);
   for (const LayerPart& part : parts) {
     for (PlannedTensor* matrix : part.matrices) {

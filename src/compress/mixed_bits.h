@@ -7,6 +7,7 @@
 #include <string>
 
 #include "plan.h"
+#include "progress.h"
 
 namespace vitrine::compress {
 
@@ -20,10 +21,11 @@ std::string base_scheme(const std::string& scheme);
 /// input, its output, all experts' gates and ups, their downs) int3, int4 or int8, so that all of
 /// them take `bits` a weight at most, scales included. Each part is rounded by itself to each
 /// width, and what that does to the predictions on the calibration's first texts (mean KL) is taken
-/// to add up. With `options.mixed_by_use` experts count as often as tokens are routed to one.
-/// Throws what Engine::load and its steps throw, kInvalidArgument for a budget that the narrowest
-/// exceed.
-void choose_widths(const Checkpoint& checkpoint, const QuantizeOptions& options, double bits,
-                   QuantizePlan& plan);
+/// to add up. `model` is the folder that the engine runs, as with quantize_by_layers(). With
+/// `options.mixed_by_use` experts count as often as tokens are routed to one. Throws what
+/// Engine::load and its steps throw, kInvalidArgument for a budget that the narrowest exceed.
+void choose_widths(const Checkpoint& checkpoint, const std::string& model,
+                   const QuantizeOptions& options, double bits, QuantizePlan& plan,
+                   ProgressTeller& progress);
 
 }  // namespace vitrine::compress

@@ -43,6 +43,7 @@ from privacy_cases import Privacy  # noqa: F401
 from refusal_cases import Refusals  # noqa: F401
 from replay_cases import Replay  # noqa: F401
 from report_cases import Numbers, Reports  # noqa: F401
+from resume_cases import ResumedQuantize  # noqa: F401
 from sampling_cases import Sampling  # noqa: F401
 from selection_cases import Selection  # noqa: F401
 from serve_cases import Batch, BenchServe  # noqa: F401

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "tests/compress/model_divergence.h"
 
@@ -71,6 +72,62 @@ TEST(CalibratedQuantize, HangsOnNoNumberOfThreads) {
     digests.push_back(sha256_of_file(out + "/model.safetensors"));
   }
   EXPECT_EQ(digests[0], digests[1]);
+}
+
+/// Writes what a model of 8-bit floats means, in bfloat16, as one without quantization.
+void write_meaning(const std::string& source, const std::string& folder) {
+  std::filesystem::create_directory(folder);
+  const Checkpoint checkpoint = Checkpoint::open(source);
+  auto config = nlohmann::json::parse(read_text_file(source + "/config.json", 1 << 20));
+  config.erase("quantization_config");
+  write_file_atomically(folder + "/config.json", config.dump());
+  SafetensorsWriter writer(folder + "/model.safetensors");
+  for (const bool writes : {false, true}) {
+    if (writes) writer.begin({{"format", "pt"}});
+    for (const TensorInfo& info : checkpoint.tensors()) {
+      if (info.name.ends_with("_scale")) continue;
+      const bool is_float8 = info.dtype == DType::kF8E4M3;
+      if (!writes) {
+        writer.declare(info.name, is_float8 ? DType::kBF16 : info.dtype, info.shape);
+        continue;
+      }
+      std::vector<std::byte> bytes(info.num_bytes);
+      checkpoint.read(info, 0, bytes);
+      if (is_float8) {
+        const std::string module = info.name.substr(0, info.name.size() - 7);
+        bytes.clear();
+        for (const float value : dequantize_matrix(*checkpoint.read_quantized(module))) {
+          const uint16_t half = float_to_bf16(value);
+          bytes.push_back(static_cast<std::byte>(half & 0xff));
+          bytes.push_back(static_cast<std::byte>(half >> 8));
+        }
+      }
+      writer.write(info.name, bytes);
+    }
+  }
+  writer.finish();
+}
+
+TEST(CalibratedQuantize, EightBitFloatsGoByWhatTheyMean) {
+  for (const auto& [oracle, scheme, method] :
+       {std::tuple("qwen3_moe", "int4", "gptq"), std::tuple("llama", "int8", "awq"),
+        std::tuple("qwen2_moe", "mixed:4.5", "gptq"),
+        std::tuple("qwen3_moe_sparse2", "int8-w8a8", "smoothquant")}) {
+    SCOPED_TRACE(oracle);
+    const TemporaryFolder folder;
+    QuantizeOptions options;
+    options.scheme = "fp8";
+    quantize_checkpoint(oracle_folder(oracle), folder / "fp8", options);
+    write_meaning(folder / "fp8", folder / "wide");
+    options = calibrated_options(folder / "wide", scheme, method, 5, 24, 900);
+    options.keep_layers = true;
+    const QuantizeReport report = quantize_checkpoint(folder / "fp8", folder / "a", options);
+    quantize_checkpoint(folder / "wide", folder / "b", options);
+    EXPECT_EQ(sha256_of_file(folder / "a/model.safetensors"),
+              sha256_of_file(folder / "b/model.safetensors"));
+    EXPECT_GT(report.quantized.front().calibration_rows, 0);
+    EXPECT_FALSE(std::filesystem::exists(folder / ".a.tmp-layers"));
+  }
 }
 
 TEST(CalibratedQuantize, TheManifestSaysWhatWasReached) {

@@ -109,7 +109,9 @@ TEST(Compress, WritesAManifest) {
   options.tool_version = "9.9";
   options.instruction_set = "portable";
   int64_t begun = 0;  // tensors; each is told before it and before each block of it
-  options.progress = [&](int64_t done, int64_t total, std::string_view) {
+  options.progress = [&](const QuantizeProgress& progress) {
+    if (progress.stage != "tensors") return;
+    const int64_t done = progress.done, total = progress.total;
     EXPECT_TRUE(done == begun || done == begun - 1) << done << " after " << begun;
     begun = done + 1;
     EXPECT_GT(total, done);
@@ -176,8 +178,8 @@ TEST(Compress, MakesTheFolderWholeOrNotAtAll) {
   const auto run = [&](const std::string& out) {
     return error_of([&] { quantize_checkpoint(oracle("llama"), out, options); });
   };
-  options.progress = [](int64_t done, int64_t, std::string_view) {
-    if (done == 10) throw Error(ErrorKind::kCancelled, "stopped");
+  options.progress = [](const QuantizeProgress& progress) {
+    if (progress.done == 10) throw Error(ErrorKind::kCancelled, "stopped");
   };
   EXPECT_EQ(run(folder / "out").kind(), ErrorKind::kCancelled);
   EXPECT_TRUE(names_in(folder.path()).empty());
