@@ -45,7 +45,9 @@ struct ModelUnderTest {
     given.max_step_tokens = 24;
     given.max_logit_rows = 20;
     options = engine::resolve_options(given, checkpoint, config, graph);
-    if (!options.adapters.empty()) adapters.emplace(options.adapters, options.lora, graph);
+    if (!options.adapters.empty()) {
+      adapters.emplace(options.adapters, options.lora, checkpoint, graph);
+    }
     layout = engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
                                        /*record_rows=*/true);
   }
