@@ -125,7 +125,9 @@ TEST(CalibratedQuantize, EightBitFloatsGoByWhatTheyMean) {
     quantize_checkpoint(folder / "wide", folder / "b", options);
     EXPECT_EQ(sha256_of_file(folder / "a/model.safetensors"),
               sha256_of_file(folder / "b/model.safetensors"));
-    EXPECT_GT(report.quantized.front().calibration_rows, 0);
+    EXPECT_TRUE(std::ranges::any_of(report.quantized, [](const QuantizedTensorReport& tensor) {
+      return tensor.calibration_rows > 0;
+    }));
     EXPECT_FALSE(std::filesystem::exists(folder / ".a.tmp-layers"));
   }
 }
