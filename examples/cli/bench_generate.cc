@@ -306,13 +306,13 @@ int run_bench_generate(const BenchGenerateArguments& arguments) {
   if (arguments.all_logits) {
     options.keep_logits = true;
     options.max_step_tokens = std::min(options.max_step_tokens, kLogitRows);
-    options.max_logit_rows = options.max_step_tokens;
   }
   const int most = std::max(arguments.prompt, arguments.depth);
   const int step_tokens = std::min(options.max_step_tokens, most);
   const auto widest = std::ranges::max_element(arguments.batches);
   options.max_sequences = widest == arguments.batches.end() ? 1 : *widest;
   options.max_step_tokens = std::max(step_tokens, options.max_sequences);
+  if (arguments.all_logits) options.max_logit_rows = options.max_step_tokens;
   const bool records = arguments.audit != "none";
   options.audit_mode = records ? vitrine::AuditMode::kDeferred : vitrine::AuditMode::kNone;
   // As `generate` without --audit: records go to a bounded ring.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fold_file.h"
 
+#include "core/json_text.h"
 #include "model/adapter_folds.h"
 #include "plan.h"
 
@@ -20,7 +21,14 @@ std::string write_folds(const Checkpoint& source, const Folds& folds, const std:
   const model::AdapterFolds earlier(source);
   for (const auto& [module, fold] : earlier.all()) {
     const std::string tensor = module + std::string(kWeight);
-    all.set(tensor, {.rows = fold.rows, .columns = fold.columns});
+    const Fold own = {.rows = fold.rows, .columns = fold.columns};
+    if (!fits_tensor(own, source.find(tensor))) {
+      throw Error(ErrorKind::kBadFile,
+                  source.path() + "/" + model::kFoldsName + ": " + quote_text(tensor) +
+                      " has factors of other sizes than the model's matrix, which may be missing; "
+                      "expected one for each of its rows and columns");
+    }
+    all.set(tensor, own);
   }
   for (const std::string& tensor : folds.names()) {
     if (!is_matrix(source, tensor)) continue;

@@ -36,6 +36,14 @@ std::vector<std::string> Folds::take_changed() {
   return changed;
 }
 
+bool fits_tensor(const Fold& fold, const TensorInfo* tensor) {
+  if (tensor == nullptr || tensor->shape.empty()) return false;
+  const auto fits = [](const std::vector<float>& factors, int64_t size) {
+    return factors.empty() || std::ssize(factors) == size;
+  };
+  return fits(fold.rows, tensor->shape.front()) && fits(fold.columns, tensor->shape.back());
+}
+
 void apply_fold(const Fold& fold, int64_t first_row, int64_t columns, std::span<float> values) {
   const float one = fold.adds_one ? 1.0f : 0.0f;
   for (size_t i = 0; i < values.size(); ++i) {

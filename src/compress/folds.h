@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "vitrine/checkpoint.h"
+
 namespace vitrine::compress {
 
 /// What a tensor of the source is multiplied with. Of a vector each number is a row.
@@ -47,6 +49,10 @@ class Folds {
   std::unordered_map<std::string, Fold> folds_;
   std::set<std::string> changed_;
 };
+
+/// Whether a fold has as many factors as the tensor has rows and columns, or none; false for a
+/// tensor that is not there.
+bool fits_tensor(const Fold& fold, const TensorInfo* tensor);
 
 /// Multiplies rows [first_row, first_row + count) of `columns` values each with their factors.
 void apply_fold(const Fold& fold, int64_t first_row, int64_t columns, std::span<float> values);

@@ -221,7 +221,7 @@ std::string KeptLayerReader::take_name() {
   return {letters.begin(), letters.end()};
 }
 
-void KeptLayerReader::read_folds(Folds& folds) {
+void KeptLayerReader::read_folds(const Checkpoint& source, Folds& folds) {
   at_ = folds_at_;
   for (uint64_t i = 0; i < folds_; ++i) {
     const std::string tensor = take_name();
@@ -229,6 +229,7 @@ void KeptLayerReader::read_folds(Folds& folds) {
     fold.adds_one = take_value<uint64_t>() != 0;
     fold.rows = take_values<float>(take_value<uint64_t>());
     fold.columns = take_values<float>(take_value<uint64_t>());
+    if (!fits_tensor(fold, source.find(tensor))) refuse();
     folds.set(tensor, std::move(fold));
   }
 }

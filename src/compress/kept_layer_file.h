@@ -42,7 +42,7 @@ class KeptLayerReader {
   static std::unique_ptr<KeptLayerReader> open(const std::string& path, const std::string& binding);
 
   /// Throws kIo, and kBadFile for content that no writer makes.
-  void read_folds(Folds& folds);
+  void read_folds(const Checkpoint& source, Folds& folds);
   /// Calls `visit` with each matrix. `find` returns null for a module that is not quantized.
   /// Throws likewise.
   void read_matrices(const std::function<const PlannedTensor*(const std::string&)>& find,

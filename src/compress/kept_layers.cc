@@ -41,6 +41,19 @@ KeptCount count_kept(const fs::path& folder) {
   return count;
 }
 
+/// Throws kInvalidArgument for a folder that somebody else made or may write: the result is built
+/// there.
+void require_own(const fs::path& folder) {
+  struct stat status = {};
+  const bool is_own = ::lstat(folder.c_str(), &status) == 0 && status.st_uid == ::geteuid() &&
+                      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (is_own) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              folder.string() +
+                  ": others made it or may write it; expected a folder that this user "
+                  "alone writes: remove it");
+}
+
 /// Returns what of the fields is another; empty: nothing.
 std::string difference(const std::string& text, const KeptLayers::Fields& fields) {
   const auto found = nlohmann::json::parse(text, nullptr, false);
@@ -65,7 +78,8 @@ class KeptLayers::Lock {
       if (lock->file_ < 0) {
         fail_folder(path, "can't be made", std::error_code(errno, std::generic_category()));
       }
-      if (::flock(lock->file_, LOCK_EX | LOCK_NB) != 0) return nullptr;
+      // Where a file system knows no locks, nobody is kept out.
+      if (::flock(lock->file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return nullptr;
       struct stat status = {};
       if (::fstat(lock->file_, &status) == 0 && status.st_nlink > 0) return lock;
       std::error_code ignored;  // its last holder has removed the folder
@@ -86,11 +100,16 @@ class KeptLayers::Lock {
 KeptLayers::KeptLayers(const std::string& out, const Fields& fields) : folder_(folder_for(out)) {
   refuse_occupied(target_of(out));
   std::error_code error;
-  fs::create_directory(folder_, error);
+  if (fs::create_directory(folder_, error)) {
+    std::error_code ignored;
+    fs::permissions(folder_, fs::perms::group_write | fs::perms::others_write,
+                    fs::perm_options::remove, ignored);
+  }
   if (!fs::is_directory(fs::symlink_status(folder_))) {
     fail_folder(folder_, "can't be made",
                 error ? error : std::make_error_code(std::errc::not_a_directory));
   }
+  require_own(folder_);
   lock_ = Lock::take(folder_);
   if (lock_ == nullptr) {
     throw Error(ErrorKind::kInvalidArgument,

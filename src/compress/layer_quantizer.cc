@@ -68,7 +68,7 @@ int64_t quantize_by_layers(const Checkpoint& checkpoint, const std::string& mode
     const std::unique_ptr<KeptLayerReader> reader = find_kept(kept, number, progress);
     if (reader != nullptr) {
       LayerWork work(context, layer, {}, run);
-      reader->read_folds(folds);
+      reader->read_folds(context.checkpoint, folds);
       reader->read_matrices([&](const std::string& module) { return work.find(module); },
                             [&](CalibratedMatrix&& matrix) { work.finish(matrix); });
       ++taken;

@@ -10,6 +10,7 @@
 #include "kept_fields.h"
 #include "layer_quantizer.h"
 #include "mixed_bits.h"
+#include "model/adapter_folds.h"
 #include "plan.h"
 #include "replacement_folder.h"
 #include "stored_form.h"
@@ -254,6 +255,13 @@ class CheckpointQuantizer {
     QuantizeReport report = write_weights(checkpoint_, plan_, options_, model, kept, progress_,
                                           folder.path() + "/model.safetensors", folds);
     plan_.folded = folds.names();
+    const model::AdapterFolds earlier(checkpoint_);
+    for (const std::string& module : earlier.unknown()) {
+      const std::string tensor = module + std::string(compress::kWeight);
+      if (std::ranges::find(plan_.folded, tensor) == plan_.folded.end()) {
+        plan_.folded.push_back(tensor);
+      }
+    }
     widened.reset();
     write_file_atomically(folder.path() + "/config.json",
                           compress::quantized_config_json(checkpoint_, plan_));

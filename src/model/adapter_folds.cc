@@ -27,11 +27,8 @@ AdapterFolds::AdapterFolds(const Checkpoint& checkpoint) : folder_(checkpoint.pa
   if (checkpoint.is_gguf()) return;
   const std::string path = folder_ + "/" + kFoldsName;
   const std::string manifest = folder_ + kManifestName;
-  if (checkpoint::file_exists(path)) {
-    read_file(path);
-  } else if (checkpoint::file_exists(manifest)) {
-    read_manifest(manifest);
-  }
+  if (checkpoint::file_exists(path)) read_file(path);
+  if (checkpoint::file_exists(manifest)) read_manifest(manifest);
 }
 
 void AdapterFolds::read_file(const std::string& path) {
@@ -54,7 +51,7 @@ void AdapterFolds::read_file(const std::string& path) {
   }
 }
 
-/// A manifest of a folder that has no such file names what was folded.
+/// A manifest names what was folded, by factors that the file of folds may lack.
 void AdapterFolds::read_manifest(const std::string& path) {
   const auto manifest =
       nlohmann::json::parse(read_text_file(path, kMaxManifestBytes), nullptr, false);
@@ -63,7 +60,7 @@ void AdapterFolds::read_manifest(const std::string& path) {
   for (const nlohmann::json& name : *folded) {
     if (!name.is_string()) continue;
     std::string module = name.get<std::string>();
-    if (cut_end(module, kWeightSuffix)) unknown_.insert(module);
+    if (cut_end(module, kWeightSuffix) && !folds_.contains(module)) unknown_.insert(module);
   }
 }
 
@@ -71,8 +68,8 @@ const AdapterFold* AdapterFolds::find(const std::string& module, const std::stri
   if (unknown_.contains(module)) {
     throw Error(ErrorKind::kUnsupported,
                 adapter + ": module " + quote_text(module) + " was folded in " + folder_ +
-                    ", which has no " + kFoldsName +
-                    " that tells how; expected a folder that is quantized anew, or \"" +
+                    ", and no " + kFoldsName +
+                    " there tells how; expected a folder that is quantized anew, or \"" +
                     kMadeForFolded +
                     "\": true in adapter_config.json of an adapter that was trained on this one");
   }

@@ -34,6 +34,8 @@ class AdapterFolds {
   /// Returns null for a module that is as its source has it. Throws kUnsupported for one that was
   /// folded by factors that nobody knows; `adapter` is named.
   const AdapterFold* find(const std::string& module, const std::string& adapter) const;
+  /// Returns the modules that were folded by factors that nobody knows.
+  const std::set<std::string>& unknown() const { return unknown_; }
   /// Returns all that are known, by module.
   const std::map<std::string, AdapterFold>& all() const { return folds_; }
 

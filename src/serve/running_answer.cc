@@ -41,9 +41,9 @@ void RunningAnswer::preempt() {
   if (runs()) {
     generation_->preempt();
     state_ = is_paused() ? State::kGavePlace : State::kWaitsForRoom;
-    hold(nullptr);
   }
   release_kept();
+  hold(nullptr);
   ++job_->preemptions;
 }
 
@@ -52,7 +52,12 @@ void RunningAnswer::give_place() {
   kept_ = stepper_.retain(sequence_, length());
   generation_->preempt();
   state_ = State::kGavePlace;
-  hold(nullptr);
+}
+
+// Of a model with states or windows, whose own may have gone to others, all or nothing.
+int64_t RunningAnswer::kept_length() const {
+  if (kept_ == 0) return 0;
+  return stepper_.resumed_length(kept_, length()) == length() ? length() : 0;
 }
 
 void RunningAnswer::release_kept() {

@@ -41,8 +41,10 @@ class RunningAnswer {
   bool runs() const { return state_ == State::kRuns; }
   /// Its keys and values were not given up.
   bool holds_blocks() const { return runs() || kept_ != 0; }
-  /// How many positions it has keys and values of while it takes no part in steps.
-  int64_t kept_length() const { return kept_ != 0 ? length() : 0; }
+  /// How many positions it goes on behind at once when it gets its place again.
+  int64_t kept_length() const;
+  /// It keeps something of before it gave its place.
+  bool keeps_something() const { return kept_ != 0; }
   /// Gives them up: who had a place and whose reader keeps up waits for room then, and others give
   /// the place, too.
   void preempt();

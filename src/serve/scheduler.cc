@@ -98,7 +98,7 @@ void Scheduler::run() {
     const Error error = host_error();
     // The pool of windows or states is full; nothing has changed.
     if (error.kind() == ErrorKind::kOutOfMemory &&
-        (preempt_one(first_planned(), false) || evict())) {
+        (preempt_one(first_planned(), false) || evict() || release_kept())) {
       return;
     }
     for (size_t i = 0; i < plan_.inputs().size(); ++i) end(plan_.answer(i), error);

@@ -71,6 +71,7 @@ class Scheduler {
   RunningAnswer* first_asking(double now) const;
   bool goes_before(const RunningAnswer& answer, size_t chosen, double now) const;
   bool free_place();
+  bool release_kept();
   void admit();
   bool admit(std::unique_ptr<Job> job);
   bool may_reuse(const Job& job) const;

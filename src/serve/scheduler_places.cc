@@ -59,6 +59,7 @@ void Scheduler::resume_preempted() {
 
 // False where there is no room. Who is alone goes on by what it can have.
 bool Scheduler::resume(RunningAnswer& answer) {
+  if (answer.kept_length() == 0) answer.release_kept();
   if (!make_room(answer.length() + 1, answer.kept_length(), &answer)) {
     const bool is_alone = std::ranges::none_of(running_, [&](const auto& other) {
       return other.get() != &answer && other->holds_blocks();
@@ -105,6 +106,17 @@ bool Scheduler::free_place() {
     plan_.leave(*answer);
     answer->give_place();
     ++telemetry_.paused_readers;
+    return true;
+  }
+  return false;
+}
+
+// Lets go of what an answer keeps of before it gave its place: last of all, of one that a step is
+// to go on with, which computes it again. False where nobody keeps anything.
+bool Scheduler::release_kept() {
+  for (auto& answer : running_) {
+    if (!answer->keeps_something()) continue;
+    answer->release_kept();
     return true;
   }
   return false;

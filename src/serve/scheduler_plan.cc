@@ -101,6 +101,7 @@ bool Scheduler::make_fit() {
     if (fit.fits()) return true;
     if (fit.blocks > fit.free_blocks && evict()) continue;
     if (fit.blocks > fit.free_blocks && preempt_one(first_planned(), false)) continue;
+    if (fit.blocks > fit.free_blocks && release_kept()) continue;
     return true;  // the step says why
   }
   return false;
