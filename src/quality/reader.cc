@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/run_pieces.h"
-#include "quality/softmax.h"
 #include "sample/scan.h"
 #include "vitrine/engine.h"
 

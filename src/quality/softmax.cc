@@ -1,26 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "quality/softmax.h"
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
-#include "sample/numerics.h"
 #include "sample/scan.h"
 #include "vitrine/quality.h"
 
 namespace vitrine {
-
-double quality::log_sum_beside(std::span<const float> logits, float largest) {
-  std::array<double, kScanBlock> results;  // stay in the nearest cache
-  double sum = 0;
-  for (size_t first = 0; first < logits.size(); first += kScanBlock) {
-    const size_t count = std::min(kScanBlock, logits.size() - first);
-    sum += exponentials(logits.subspan(first, count), largest, results.data());
-  }
-  return log_positive(sum);
-}
 
 namespace {
 
@@ -41,14 +27,14 @@ double logprob_of(std::span<const float> logits, int32_t token) {
   }
   const float largest = *std::ranges::max_element(logits);
   return double{logits[static_cast<size_t>(token)]} - double{largest} -
-         quality::log_sum_beside(logits, largest);
+         log_sum_beside(logits, largest);
 }
 
 void log_softmax(std::span<const float> logits, std::span<double> logprobs) {
   require_as_many("log_softmax", logprobs.size(), logits.size());
   if (logits.empty()) return;
   const float largest = *std::ranges::max_element(logits);
-  const double log_sum = double{largest} + quality::log_sum_beside(logits, largest);
+  const double log_sum = double{largest} + log_sum_beside(logits, largest);
   for (size_t id = 0; id < logits.size(); ++id) logprobs[id] = double{logits[id]} - log_sum;
 }
 

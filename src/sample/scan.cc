@@ -2,6 +2,7 @@
 #include "scan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -234,6 +235,16 @@ bool are_finite(std::span<const float> logits) { return best_forms().finite(logi
 
 double exponentials(std::span<const float> logits, float largest, double* results) {
   return best_forms().exponentials(logits, largest, results);
+}
+
+double log_sum_beside(std::span<const float> logits, float largest) {
+  std::array<double, kScanBlock> results;  // stay in the nearest cache
+  double sum = 0;
+  for (size_t first = 0; first < logits.size(); first += kScanBlock) {
+    const size_t count = std::min(kScanBlock, logits.size() - first);
+    sum += exponentials(logits.subspan(first, count), largest, results.data());
+  }
+  return log_positive(sum);
 }
 
 }  // namespace vitrine

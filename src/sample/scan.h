@@ -28,6 +28,10 @@ bool are_finite(std::span<const float> logits);
 /// and then lane by lane. No logit is above `largest`.
 double exponentials(std::span<const float> logits, float largest, double* results);
 
+/// Returns log(sum of e^(logits[i] - largest)), summed by blocks, whose bits are the same on every
+/// machine: what every log-probability of a row is made of. `largest` is the largest of them.
+double log_sum_beside(std::span<const float> logits, float largest);
+
 /// What this machine can run of the portable, the AVX2 and the AVX-512 form; the last one runs.
 struct ScanForms {
   bool (*scan)(std::span<const float>, float*);

@@ -54,7 +54,7 @@ void RunningAnswer::give_place() {
   state_ = State::kGavePlace;
 }
 
-// Of a model with states or windows, whose own may have gone to others, all or nothing.
+// States and windows of what it kept may have gone to others: it is all or nothing then.
 int64_t RunningAnswer::kept_length() const {
   if (kept_ == 0) return 0;
   return stepper_.resumed_length(kept_, length()) == length() ? length() : 0;

@@ -141,6 +141,29 @@ TEST_P(SchedulerBits, WhoseReaderIsBehindGivesItsPlace) {
   }
 }
 
+// What answers keep of before they gave their places is most of a pool that is too small, and the
+// states and windows of it go to others: they let go of it for their own sake, too.
+TEST_P(SchedulerBits, WhatIsKeptGivesWayToItsOwnAnswer) {
+  constexpr double kReadsFrom = 5;
+  const auto alone = load(8);
+  std::vector<AskedJob> asked = conversations(alone->summary().vocab_size, 24);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked[i].max_new_tokens = 20;
+    asked[i].arrival = 0.1 * static_cast<double>(i);
+    asked[i].reads_from = i % 3 == 2 ? 0 : kReadsFrom + 0.5 * static_cast<double>(i);
+  }
+  const std::vector<GenerateResult> expected = answer_alone(*alone, asked);
+  const auto engine = load_small();
+  TimedStepper stepper(*engine);
+  const auto free = engine->kv_blocks();
+  {
+    serve::Scheduler scheduler(stepper, {.max_running = 3}, [&] { return stepper.now; });
+    expect_same_answers(expected, serve_all(stepper, asked, scheduler));
+    EXPECT_GE(scheduler.telemetry().paused_readers, 8u);
+  }
+  EXPECT_EQ(engine->kv_blocks(), free);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SchedulerBits,
                          ::testing::Values("qwen3_moe", "qwen3_next", "gpt_oss", "gemma4_text",
                                            "lfm2_moe", "deepseek_v3"),

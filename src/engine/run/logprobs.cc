@@ -2,18 +2,17 @@
 #include "logprobs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+
+#include "sample/scan.h"
 
 namespace vitrine {
 
 TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int num_best) {
-  const auto largest = static_cast<double>(*std::ranges::max_element(logits));
-  double total = 0;
-  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - largest);
-  const double log_total = std::log(total);
+  const float largest = *std::ranges::max_element(logits);
+  const double log_total = log_sum_beside(logits, largest);
   const auto logprob = [&](int32_t id) {
-    return static_cast<double>(logits[static_cast<size_t>(id)]) - largest - log_total;
+    return double{logits[static_cast<size_t>(id)]} - double{largest} - log_total;
   };
   const float own = logits[static_cast<size_t>(token)];
   TokenLogprobs result{token, logprob(token), {}, 1};
