@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `vitrine quantize` says while it works.
+// Tells on the terminal how far `vitrine quantize` is.
 #pragma once
 
 #include <string>

@@ -92,7 +92,7 @@ Json file_records(const std::vector<FileRecord>& files) {
   return records;
 }
 
-/// What the manifest says of texts: how many ids, and their digest.
+/// Returns what the manifest says of texts: how many ids, and their digest.
 Json calibration_record(const std::vector<std::vector<int32_t>>& texts) {
   size_t tokens = 0;
   for (const std::vector<int32_t>& text : texts) tokens += text.size();

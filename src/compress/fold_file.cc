@@ -2,13 +2,12 @@
 #include "fold_file.h"
 
 #include "core/json_text.h"
-#include "model/adapter_folds.h"
 #include "plan.h"
 
 namespace vitrine::compress {
 namespace {
 
-/// Whether adapters meet the tensor: norms are vectors, and have none.
+/// Says whether adapters meet the tensor: norms are vectors, and have none.
 bool is_matrix(const Checkpoint& source, const std::string& tensor) {
   const TensorInfo* info = source.find(tensor);
   return info != nullptr && info->shape.size() == 2;
@@ -16,9 +15,9 @@ bool is_matrix(const Checkpoint& source, const std::string& tensor) {
 
 }  // namespace
 
-std::string write_folds(const Checkpoint& source, const Folds& folds, const std::string& folder) {
+std::string write_folds(const Checkpoint& source, const model::AdapterFolds& earlier,
+                        const Folds& folds, const std::string& folder) {
   Folds all;
-  const model::AdapterFolds earlier(source);
   for (const auto& [module, fold] : earlier.all()) {
     const std::string tensor = module + std::string(kWeight);
     const Fold own = {.rows = fold.rows, .columns = fold.columns};

@@ -6,13 +6,15 @@
 #include <string>
 
 #include "folds.h"
+#include "model/adapter_folds.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine::compress {
 
 /// Writes the factors of the matrices into a file of the folder, with those that a folded source
-/// has already. Returns its name; empty: no matrix was folded. Throws kIo, and what reading the
-/// source's factors throws.
-std::string write_folds(const Checkpoint& source, const Folds& folds, const std::string& folder);
+/// has already (`earlier`). Returns its name; empty: no matrix was folded. Throws kIo, and kBadFile
+/// where the source's factors are not as many as its matrices have rows and columns.
+std::string write_folds(const Checkpoint& source, const model::AdapterFolds& earlier,
+                        const Folds& folds, const std::string& folder);
 
 }  // namespace vitrine::compress

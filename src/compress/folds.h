@@ -50,7 +50,7 @@ class Folds {
   std::set<std::string> changed_;
 };
 
-/// Whether a fold has as many factors as the tensor has rows and columns, or none; false for a
+/// Says whether a fold has as many factors as the tensor has rows and columns, or none; false for a
 /// tensor that is not there.
 bool fits_tensor(const Fold& fold, const TensorInfo* tensor);
 

@@ -10,7 +10,6 @@
 #include "kept_fields.h"
 #include "layer_quantizer.h"
 #include "mixed_bits.h"
-#include "model/adapter_folds.h"
 #include "plan.h"
 #include "replacement_folder.h"
 #include "stored_form.h"
@@ -266,7 +265,8 @@ class CheckpointQuantizer {
     write_file_atomically(folder.path() + "/config.json",
                           compress::quantized_config_json(checkpoint_, plan_));
     result_names_ = {"config.json", "model.safetensors"};
-    const std::string folds_name = compress::write_folds(checkpoint_, folds, folder.path());
+    const std::string folds_name =
+        compress::write_folds(checkpoint_, earlier, folds, folder.path());
     if (!folds_name.empty()) result_names_.push_back(folds_name);
     add_side_files(folder.path());
     if (options_.evaluate) report.evaluation = options_.evaluate(folder.path());

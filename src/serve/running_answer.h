@@ -37,6 +37,8 @@ class RunningAnswer {
   int64_t left_of_prompt() const { return std::ssize(job_->prompt) - length(); }
   /// Its reader is behind: it takes part in no step meanwhile.
   bool is_paused() const { return job_->is_paused && job_->is_paused(); }
+  /// Somebody reads it and is behind: who has said nothing has nobody who could be.
+  bool is_behind() const { return !generation_->result().tokens.empty() && is_paused(); }
   /// It takes part in steps.
   bool runs() const { return state_ == State::kRuns; }
   /// Its keys and values were not given up.

@@ -98,11 +98,10 @@ bool Scheduler::goes_before(const RunningAnswer& answer, size_t chosen, double n
 }
 
 // Takes the place of the one that was admitted last of those whose readers are behind; false: there
-// is nobody. Who has said nothing has nobody who could be behind.
+// is nobody.
 bool Scheduler::free_place() {
   for (auto& answer : std::views::reverse(running_)) {
-    if (!answer->runs() || answer->finished() || !answer->is_paused()) continue;
-    if (answer->generation().result().tokens.empty()) continue;
+    if (!answer->runs() || answer->finished() || !answer->is_behind()) continue;
     plan_.leave(*answer);
     answer->give_place();
     ++telemetry_.paused_readers;

@@ -118,16 +118,12 @@ const RunningAnswer* Scheduler::first_planned() const {
 // then who asks for a place again, and where that is not `idle_alone` who was admitted last. So the
 // one that was admitted first always goes on. False where there is nobody but `except`.
 bool Scheduler::preempt_one(const RunningAnswer* except, bool idle_alone) {
-  // Who has said nothing has nobody who could be behind.
-  const auto is_behind = [](RunningAnswer& answer) {
-    return answer.gave_place() ||
-           (!answer.generation().result().tokens.empty() && answer.is_paused());
-  };
   auto victim = running_.rend();
   int worst = idle_alone ? 1 : 0;  // the victim's is above it
   for (auto each = running_.rbegin(); each != running_.rend(); ++each) {
     if (!(*each)->holds_blocks() || (*each)->finished() || each->get() == except) continue;
-    const int one = is_behind(**each) ? 3 : (*each)->asks_again() ? 2 : 1;
+    const bool waits_for_reader = (*each)->gave_place() || (*each)->is_behind();
+    const int one = waits_for_reader ? 3 : (*each)->asks_again() ? 2 : 1;
     if (one <= worst) continue;
     victim = each;
     worst = one;
