@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluation/answer_log.h"
-#include "evaluation/best_tokens.h"
 #include "evaluation/digest.h"
+#include "sample/best_tokens.h"
 #include "vitrine/evaluation.h"
 #include "vitrine/quality.h"
 
@@ -238,7 +238,7 @@ class ModelTarget final : public EvaluationTarget {
   Server server_;
   std::list<std::unique_ptr<RunningAnswer>> running_;
   bool has_answered_ = false;
-  evaluation::BestTokens best_;
+  BestTokens best_;
 };
 
 }  // namespace

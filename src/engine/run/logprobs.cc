@@ -2,8 +2,8 @@
 #include "logprobs.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "sample/best_tokens.h"
 #include "sample/scan.h"
 
 namespace vitrine {
@@ -18,14 +18,10 @@ TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int n
   TokenLogprobs result{token, logprob(token), {}, 1};
   for (const float logit : logits) result.rank += logit > own ? 1 : 0;
   if (num_best == 0) return result;
-  std::vector<int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto best = ids.begin() + std::min<ptrdiff_t>(num_best, std::ssize(ids));
-  std::partial_sort(ids.begin(), best, ids.end(), [&logits](int32_t a, int32_t b) {
-    const float left = logits[static_cast<size_t>(a)], right = logits[static_cast<size_t>(b)];
-    return left != right ? left > right : a < b;
-  });
-  for (auto id = ids.begin(); id != best; ++id) result.best.emplace_back(*id, logprob(*id));
+  BestTokens best;
+  for (const int32_t id : best.find(logits, static_cast<size_t>(num_best))) {
+    result.best.emplace_back(id, logprob(id));
+  }
   return result;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evaluation/best_tokens.h"
+#include "sample/best_tokens.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-namespace vitrine::evaluation {
+namespace vitrine {
 namespace {
 
 std::vector<int32_t> sorted_best(const std::vector<float>& logits, size_t count) {
@@ -49,4 +49,4 @@ TEST(BestTokens, LeaveOutWhatIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace vitrine::evaluation
+}  // namespace vitrine

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace vitrine::evaluation {
+namespace vitrine {
 
 /// Finds the tokens with the largest logits. Keeps its room from row to row. Not thread-safe.
 class BestTokens {
@@ -25,4 +25,4 @@ class BestTokens {
   std::vector<int32_t> ids_;
 };
 
-}  // namespace vitrine::evaluation
+}  // namespace vitrine

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evaluation/best_tokens.h"
+#include "best_tokens.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "sample/scan.h"
+#include "scan.h"
 
-namespace vitrine::evaluation {
+namespace vitrine {
 
 /// Returns a logit that at least `count` of them reach: the largest of each lane of each block are
 /// different tokens' logits, so that the one that is `count`th among them is reached by as many.
@@ -39,4 +39,4 @@ std::span<const int32_t> BestTokens::find(std::span<const float> logits, size_t 
   return ids_;
 }
 
-}  // namespace vitrine::evaluation
+}  // namespace vitrine
