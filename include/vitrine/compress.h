@@ -32,7 +32,7 @@ struct QuantizeProgress {
   int64_t done = 0;              ///< parts, layers or tensors of the stage
   int64_t total = 0;             ///< of them
   std::string_view tensor = {};  ///< that comes next
-  /// What the rest of the stage takes at the pace so far; negative: not known yet.
+  /// Seconds that the rest of the stage takes at the pace so far; negative: not known yet.
   double seconds_left = -1;
   /// Not empty: one line on layers that an earlier run kept; told once.
   std::string_view note = {};
@@ -75,7 +75,7 @@ struct QuantizeOptions {
   std::string tool_version;   ///< recorded in the manifest
   std::string instruction_set;  ///< recorded in the manifest: what this machine ran
   std::string source_name;      ///< recorded in the manifest; empty: last part of the path
-  /// Whether the layers that a calibration has finished stay beside `out`, in the folder
+  /// True keeps the layers that a calibration has finished beside `out`, in the folder
   /// `.NAME.tmp-layers`, where the run is killed, cancelled, or the disk or memory is full; the
   /// same call then goes on behind them, and gives the same bytes. What they hold for is the
   /// source's files, the calibration, the options that their numbers hang on, and the library's
