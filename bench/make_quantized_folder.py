@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a folder of OLMoE's or Llama's shape with random weights in integers, to measure speed on.
 
-    make_quantized_folder.py OUT --bits 3|4|8 [--group 128] [--asymmetric] [--act-order]
+    make_quantized_folder.py OUT --bits 3|4|8|16 [--group 128] [--asymmetric] [--act-order]
                              [--layers 4] [--hidden 2048] [--width 1024] [--experts 64]
-                             [--vocabulary 8192] [--seed 1]
+                             [--vocabulary 8192] [--seed 1] [--tokenizer FOLDER]
 
 The layout is compressed-tensors' `pack-quantized`; embeddings and the head are bfloat16, as the router
 is. Numbers are drawn as random bits under one scale a matrix, so that activations stay finite. With
 --act-order each matrix has a random order of columns, which those of one input share: queries, keys and
 values, a gate and its up. --experts 0: Llama's dense layers. Needs numpy. At most one tensor is in
-memory.
+memory. --bits 16 writes bfloat16 and no integers, as a source of `vitrine quantize`; with --tokenizer
+the folder has that of another one, which texts are read by.
 """
 
 import argparse
 import json
 import math
 import pathlib
+import shutil
 
 import numpy as np
 
@@ -60,7 +62,10 @@ def group_of_columns(module, columns, shape):
 
 
 def integers(module, rows, columns, shape):
-    """The tensors of a quantized matrix."""
+    """The tensors of a matrix."""
+    if shape.bits == 16:
+        yield normals(f"{module}.weight", rows, columns)
+        return
     words = (columns * shape.bits + 31) // 32
     groups = -(-columns // shape.group)
     deviation = 2**shape.bits / math.sqrt(12)
@@ -102,6 +107,10 @@ def config(shape):
     experts = {"num_experts": shape.experts, "num_experts_per_tok": min(8, shape.experts),
                "norm_topk_prob": False, "clip_qkv": None} if shape.experts > 0 else {}
     name = "Olmoe" if shape.experts > 0 else "Llama"
+    quantization = {} if shape.bits == 16 else {"quantization_config": {
+        "quant_method": "compressed-tensors", "format": "pack-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "ignore": ["lm_head"] + [f"model.layers.{i}.mlp.gate" for i in range(shape.layers)]}}
     return {
         "architectures": [f"{name}ForCausalLM"], "model_type": name.lower(), **experts,
         "hidden_size": shape.hidden,
@@ -110,10 +119,7 @@ def config(shape):
         "vocab_size": shape.vocabulary, "max_position_embeddings": 4096,
         "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
         "hidden_act": "silu", "attention_bias": False, "torch_dtype": "bfloat16",
-        "quantization_config": {
-            "quant_method": "compressed-tensors", "format": "pack-quantized",
-            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
-            "ignore": ["lm_head"] + [f"model.layers.{i}.mlp.gate" for i in range(shape.layers)]}}
+        **quantization}
 
 
 def write(folder, shape):
@@ -137,14 +143,18 @@ def write(folder, shape):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--bits", type=int, choices=(3, 4, 8), required=True)
+    parser.add_argument("--bits", type=int, choices=(3, 4, 8, 16), required=True)
     parser.add_argument("--asymmetric", action="store_true")
     parser.add_argument("--act-order", action="store_true")
     for name, default in (("group", 128), ("layers", 4), ("hidden", 2048), ("width", 1024),
                           ("experts", 64), ("vocabulary", 8192), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--tokenizer", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
     write(arguments.out, arguments)
+    if arguments.tokenizer is not None:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(arguments.tokenizer / name, arguments.out)
 
 
 if __name__ == "__main__":

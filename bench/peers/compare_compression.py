@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vitrine's GPTQ beside llm-compressor's, on the same token ids, bits and groups.
+"""Vitrine's GPTQ, AWQ and rounding beside llm-compressor's, on the same token ids, bits and groups.
 
-    compare_compression.py MODEL --text FILE… [--settings W4g32,W4g128,W3g128,W3g128a]
+    compare_compression.py MODEL --text FILE… [--settings W4g32,W4g128,W3g128,W3g128a,AWQ4g128,
+                           AWQ4g128a,AWQ3g128a,W8A8,FP8]
                            [--calibration-tokens 8192] [--windows 60] [--python PYTHON]
                            [--vitrine build/vitrine] [--work FOLDER] [--json OUT]
 
@@ -11,10 +12,12 @@ its tail are the calibration, so that no token is in both. llm-compressor calibr
 its own tokens and on all of them; both folders, ours and the rounded one are held against the
 source by build/bench/compression_windows. The output head stays as it is everywhere. Printed are
 the mean KL, equal choices and other experts of each, and for the two calibrated ways the ratio of
-our KL to that of llm-compressor's better one, with a paired bootstrap over windows (95 %).
+our KL to that of llm-compressor's better one, with a paired bootstrap over windows (95 %). W8A8 and FP8
+are rounded on both sides, with activations as Vitrine has them.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import random
@@ -23,11 +26,32 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SETTINGS = {  # bits, group, symmetric
-    "W4g32": (4, 32, True),
-    "W4g128": (4, 128, True),
-    "W3g128": (3, 128, True),
-    "W3g128a": (3, 128, False),
+
+
+@dataclasses.dataclass
+class Setting:
+    """What both sides are asked for."""
+    scheme: str
+    group: int = 0
+    method: str = "gptq"
+    preset: str | None = None  # llm-compressor's name of a scheme without groups
+
+    def of_peer(self):
+        bits = None if self.preset else int(self.scheme.removeprefix("int").partition("-")[0])
+        return {"bits": bits, "group": self.group, "symmetric": "asymmetric" not in self.scheme,
+                "method": self.method, "preset": self.preset}
+
+
+SETTINGS = {
+    "W4g32": Setting("int4", 32),
+    "W4g128": Setting("int4", 128),
+    "W3g128": Setting("int3", 128),
+    "W3g128a": Setting("int3-asymmetric", 128),
+    "AWQ4g128": Setting("int4", 128, "awq"),
+    "AWQ4g128a": Setting("int4-asymmetric", 128, "awq"),
+    "AWQ3g128a": Setting("int3-asymmetric", 128, "awq"),
+    "W8A8": Setting("int8-w8a8", method="rtn", preset="W8A8"),
+    "FP8": Setting("fp8-dynamic", method="rtn", preset="FP8_DYNAMIC"),
 }
 EVALUATED, CALIBRATED = 512, 256
 
@@ -36,18 +60,26 @@ import json, sys, time
 import torch
 from datasets import Dataset
 from llmcompressor import oneshot
-from llmcompressor.modifiers.quantization import GPTQModifier
+from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModifier
+from llmcompressor.modifiers.transform.awq import AWQModifier
 from transformers import AutoModelForCausalLM
 model_path, out, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 torch.set_num_threads(2)
+torch.Tensor.pin_memory = lambda tensor, *_: tensor  # which AWQ asks for, without a device too
 texts = json.load(open(settings["calibration"]))["texts"]
 data = Dataset.from_list([{"input_ids": t, "attention_mask": [1] * len(t)} for t in texts])
 model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.bfloat16)
 weights = {"num_bits": settings["bits"], "type": "int", "symmetric": settings["symmetric"],
            "strategy": "group", "group_size": settings["group"], "observer": "memoryless_mse"
            if settings["mse"] else "memoryless_minmax"}
-recipe = GPTQModifier(ignore=["lm_head", "re:.*mlp.gate$"], dampening_frac=0.01,
-                      config_groups={"group_0": {"targets": ["Linear"], "weights": weights}})
+ignore = ["lm_head", "re:.*mlp.gate$"]
+groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+if settings["preset"]:
+    recipe = QuantizationModifier(targets="Linear", scheme=settings["preset"], ignore=ignore)
+elif settings["method"] == "awq":
+    recipe = [AWQModifier(), QuantizationModifier(ignore=ignore, config_groups=groups)]
+else:
+    recipe = GPTQModifier(ignore=ignore, dampening_frac=0.01, config_groups=groups)
 began = time.time()
 oneshot(model=model, dataset=data, recipe=recipe, output_dir=out, pipeline="sequential",
         max_seq_length=max(map(len, texts)), num_calibration_samples=len(texts),
@@ -122,22 +154,20 @@ def peer_folder(arguments, name, setting, calibration, is_all, is_mse):
     folder = arguments.work / f"{name}-peer-{'all' if is_all else 'routed'}{'-mse' * is_mse}"
     if (folder / "config.json").is_file():
         return folder, None
-    bits, group, symmetric = setting
     script = arguments.work / "peer.py"
     script.write_text(PEER)
-    settings = {"calibration": str(calibration), "bits": bits, "group": group, "mse": is_mse,
-                "symmetric": symmetric, "all": is_all, "model": str(arguments.model)}
+    settings = {"calibration": str(calibration), **setting.of_peer(), "mse": is_mse, "all": is_all,
+                "model": str(arguments.model)}
     out, _ = run([arguments.python, script, arguments.model, folder, json.dumps(settings)])
     return folder, float(out.split("SECONDS")[1].split()[0])
 
 
 def own_folder(arguments, name, setting, options):
-    bits, group, symmetric = setting
     folder = arguments.work / f"{name}-{options[1] if options else 'rtn'}"
     run(["rm", "-rf", folder])
+    groups = ["--group-size", setting.group] if setting.group > 0 else []
     _, seconds = run([arguments.vitrine, "quantize", arguments.model, folder, "--scheme",
-                      f"int{bits}" + ("" if symmetric else "-asymmetric"), "--group-size", group,
-                      "--keep-head", "--quiet", *options])
+                      setting.scheme, *groups, "--keep-head", "--quiet", *options])
     return folder, seconds
 
 
@@ -164,14 +194,17 @@ def main():
         setting = SETTINGS[name]
         folders, seconds = {}, {}
         folders["rounded"], seconds["rounded"] = own_folder(arguments, name, setting, [])
-        folders["ours"], seconds["ours"] = own_folder(
-            arguments, name, setting, ["--method", "gptq", "--calibration", tails])
+        if setting.method == "rtn":
+            folders["ours"], seconds["ours"] = folders["rounded"], seconds["rounded"]
+        else:
+            folders["ours"], seconds["ours"] = own_folder(
+                arguments, name, setting, ["--method", setting.method, "--calibration", tails])
         for is_all in (True, False):
             what = "peer, all" if is_all else "peer, routed"
             folders[what], seconds[what] = peer_folder(
                 arguments, f"{name}-{arguments.calibration_tokens}", setting, tails, is_all, True)
         out, _ = run([arguments.vitrine.parent / "bench" / "compression_windows", heads,
-                      arguments.model, *folders.values()])
+                      arguments.model, *dict.fromkeys(folders.values())])
         found = json.loads(out)
         rows = {what: found[str(folder)] for what, folder in folders.items()}
         print(f"\n{name}, {arguments.calibration_tokens} tokens, {len(evaluated)} windows")

@@ -304,11 +304,22 @@ class VITRINE_API Engine final : public Stepper {
   /// ("model.layers.3.mlp.up_proj"). What sequences and prefixes hold already stays as it was
   /// computed. Throws kInvalidArgument for a module that no op multiplies with and for another
   /// format, what reading throws (kIo, kBadFile), kUnsupported but on the CPU's fused kernels, and
-  /// for a mapped or cached matrix; then nothing has changed.
+  /// for a cached matrix, or one in blocks or integers that stands in a mapped file; then nothing
+  /// has changed. Floats that stand in for those of a mapped file take memory of their own.
   void replace_matrix(const std::string& module, const Checkpoint& from);
   /// Replaces a matrix in F32, F16 or BF16 by floats [rows, columns], which are rounded to its type
   /// (nearest, ties to even). Throws as the function above.
   void replace_matrix(const std::string& module, std::span<const float> values);
+  /// Gives a matrix the numbers of the engine's own checkpoint again. Where it stands in a mapped
+  /// file, what replaced it goes, and the file's pages leave this process until a step reads them.
+  /// Throws as replace_matrix.
+  void restore_matrix(const std::string& module);
+  /// Gives back what a layer's keys and values take, of a model that is run layer by layer
+  /// (step_layers()): no sequence has been seen by this layer then, so that step() refuses those
+  /// that have tokens until they are truncated to none. Does nothing where other layers read these
+  /// keys and values, or the layer keeps none. Throws kInvalidArgument for a layer that there is
+  /// not and while prefixes are held, kUnsupported where step_layers() is.
+  void forget_layer(int layer);
 
   /// Says who is shown the rows of EngineOptions::taps (not owned; null: nobody).
   void set_tap_reader(TapReader* reader);

@@ -31,8 +31,9 @@ void run_text(Engine& engine, std::span<const int32_t> ids) {
 /// Keeps the rows of one layer's places.
 class LayerRun::Reader final : public TapReader {
  public:
-  Reader(Engine& engine, size_t first, size_t count)
-      : engine_(engine), first_(first), sites_(count) {
+  /// `tokens`: how many the texts have together.
+  Reader(Engine& engine, size_t first, size_t count, size_t tokens)
+      : engine_(engine), first_(first), tokens_(tokens), sites_(count) {
     engine_.set_tap_reader(this);
   }
   ~Reader() override { engine_.set_tap_reader(nullptr); }
@@ -45,7 +46,9 @@ class LayerRun::Reader final : public TapReader {
     site.rows.width = rows.width;
     site.rows_per_token = rows.rows_per_token;
     site.top_k = static_cast<int32_t>(rows.experts.size() / rows.token_ids.size());
-    const auto append = [](auto& to, const auto& from) {
+    const size_t texts_tokens = tokens_, step_tokens = rows.token_ids.size();
+    const auto append = [&](auto& to, const auto& from) {
+      to.reserve(from.size() / step_tokens * texts_tokens);
       to.insert(to.end(), from.begin(), from.end());
     };
     append(site.rows.values, rows.rows);
@@ -55,15 +58,16 @@ class LayerRun::Reader final : public TapReader {
 
  private:
   Engine& engine_;
-  size_t first_;
+  size_t first_, tokens_;
   std::vector<SiteRows> sites_;
 };
 
 LayerRun::LayerRun(const std::string& model, std::span<const std::vector<int32_t>> texts,
                    std::span<const LayerSites> layers, bool keeps_state, int threads,
                    bool is_lenient)
-    : runs_whole_(keeps_state) {
+    : layers_(layers), runs_whole_(keeps_state) {
   EngineOptions options = text_options(texts, threads, is_lenient);
+  options.mmap_weights = !runs_whole_;
   if (!runs_whole_) options.max_sequences = static_cast<int>(texts.size() + 1);
   for (const LayerSites& layer : layers) {
     first_tap_.push_back(options.taps.size());
@@ -92,7 +96,9 @@ std::vector<float> LayerRun::step(const Text& text, SequenceId sequence) {
 
 std::vector<SiteRows> LayerRun::read_texts(size_t first_tap, size_t count,
                                            std::span<const Text> texts) {
-  Reader reader(*engine_, first_tap, count);
+  size_t tokens = 0;
+  for (const Text& text : texts) tokens += text.ids.size();
+  Reader reader(*engine_, first_tap, count, tokens);
   for (const Text& text : texts) {
     if (runs_whole_) {
       run_text(*engine_, text.ids);
@@ -124,7 +130,16 @@ void LayerRun::pass() {
   for (Text& text : texts_) {
     if (!is_last && !runs_whole_) text.residual = step(text, text.passing);
   }
+  if (!runs_whole_) leave_layer();
   ++layer_;
+}
+
+void LayerRun::leave_layer() {
+  for (const SiteMatrix& matrix : layers_[static_cast<size_t>(layer_)].matrices) {
+    engine_->restore_matrix(matrix.module);
+  }
+  // The layer that was passed has to be one that the texts were seen by.
+  if (layer_ > 0) engine_->forget_layer(layer_ - 1);
 }
 
 }  // namespace vitrine::compress

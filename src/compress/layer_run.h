@@ -28,12 +28,14 @@ EngineOptions text_options(std::span<const std::vector<int32_t>> texts, int thre
 void run_text(Engine& engine, std::span<const int32_t> ids);
 
 /// Takes texts through a model's layers, each of which first is looked at and then passed, so that
-/// its matrices may be replaced in between. Layers that keep a state take no steps of their own:
-/// such a model runs whole for each layer that is looked at. Not thread-safe.
+/// its matrices may be replaced in between. Its weights stay in the mapped file, and what replaced
+/// those of a layer goes when that is passed, as its keys and values do: memory holds one layer.
+/// Layers that keep a state take no steps of their own: such a model stands in memory, and runs
+/// whole for each layer that is looked at. Not thread-safe.
 class LayerRun {
  public:
-  /// The texts must stay. Throws what Engine::load throws, and kInvalidArgument for a text that is
-  /// longer than the model's context or has ids beyond its vocabulary.
+  /// The texts and the layers must stay. Throws what Engine::load throws, and kInvalidArgument for
+  /// a text that is longer than the model's context or has ids beyond its vocabulary.
   LayerRun(const std::string& model, std::span<const std::vector<int32_t>> texts,
            std::span<const LayerSites> layers, bool keeps_state, int threads, bool is_lenient);
 
@@ -44,7 +46,8 @@ class LayerRun {
   /// Returns what leaves the next layer as it is now, of the first texts that have `tokens` tokens
   /// together (all where they have fewer): the first of the rows that look() has last.
   std::vector<float> probe(int64_t tokens);
-  /// Takes the texts through that layer, as it is now.
+  /// Takes the texts through that layer, as it is now. Its matrices are the source's then, but in a
+  /// model whose layers keep a state.
   void pass();
 
  private:
@@ -57,10 +60,14 @@ class LayerRun {
   };
   std::vector<float> step(const Text& text, SequenceId sequence);
 
+  /// Gives back what memory holds for the layer that was passed, and for the one below.
+  void leave_layer();
+
   class Reader;
   std::vector<SiteRows> read_texts(size_t first_tap, size_t count, std::span<const Text> texts);
 
   std::unique_ptr<Engine> engine_;
+  std::span<const LayerSites> layers_;
   std::vector<size_t> first_tap_;  // by layer
   std::vector<Text> texts_;
   bool runs_whole_;

@@ -158,6 +158,16 @@ void Engine::replace_matrix(const std::string& module, std::span<const float> va
   impl_->runner.replace_matrix(module, values);
 }
 
+void Engine::restore_matrix(const std::string& module) {
+  const engine::Occupied occupied(impl_->occupant);
+  impl_->runner.restore_matrix(module);
+}
+
+void Engine::forget_layer(int layer) {
+  const engine::Occupied occupied(impl_->occupant);
+  impl_->runner.forget_layer(layer);
+}
+
 void Engine::set_tap_reader(TapReader* reader) {
   const engine::Occupied occupied(impl_->occupant);
   impl_->model.features.host = reader;

@@ -144,6 +144,20 @@ void BlockPool::set_layer_length(uint64_t sequence, int64_t first, int64_t end, 
   found.lags = std::ranges::any_of(lengths, [&](int64_t of) { return of < found.length; });
 }
 
+void BlockPool::forget_layer(int64_t layer) {
+  if (!prefixes_.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "keys and values of layer " + std::to_string(layer) + " stand in " +
+                    std::to_string(prefixes_.size()) +
+                    " prefixes; release these before the layer is forgotten");
+  }
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.slot < 0) continue;  // its keys and values are gone as it is
+    hold_layers(id);
+    set_layer_length(id, layer, layer + 1, 0);
+  }
+}
+
 int64_t BlockPool::first_lagging_layer(uint64_t sequence) const {
   const Sequence& found = look_up(sequence);
   for (int64_t layer = 0; found.lags && layer < sizes_.layers; ++layer) {

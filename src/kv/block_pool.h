@@ -187,6 +187,9 @@ class BlockPool {
   void hold_layers(uint64_t sequence);
   /// Notes that layers [first, end) have keys and values of so many positions.
   void set_layer_length(uint64_t sequence, int64_t first, int64_t end, int64_t length);
+  /// Notes that a layer has keys and values of no position of any sequence. Throws
+  /// kInvalidArgument while there are prefixes, which hold those of all layers.
+  void forget_layer(int64_t layer);
   /// Returns the first layer that has fewer positions than the sequence; -1: there is none.
   int64_t first_lagging_layer(uint64_t sequence) const;
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loaded matrices get other numbers between two steps.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstring>
 
 #include "core/half_float.h"
 #include "model/weights.h"
+#include "ops/weight_lines.h"
 
 namespace vitrine::model {
 
@@ -26,6 +30,14 @@ std::string format_text(const kernels::Weight& weight) {
 bool has_format_of(const kernels::Weight& a, const kernels::Weight& b) {
   return a.format == b.format && a.scale_format == b.scale_format &&
          a.offset_format == b.offset_format && a.tiled == b.tiled && a.group_size == b.group_size;
+}
+
+/// Takes the whole pages between out of this process, which reads them again from the file.
+void drop_pages(const void* data, size_t size) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (address + page - 1) / page * page, end = (address + size) / page * page;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 // The memory is the weights' own, whose handle shows it as constant.
@@ -55,12 +67,35 @@ const kernels::Weight& CheckpointWeights::find_replaceable(const std::string& mo
                     "' that could be replaced; expected a module's name without '.weight', as "
                     "model.layers.0.mlp.up_proj (not the kv_b_proj of latent attention)");
   }
-  if (mapped_) {
-    throw Error(ErrorKind::kUnsupported,
-                "matrix '" + module +
-                    "' may stand in the mapped file; expected an engine without mmap_weights");
+  if (found->second.blocks != nullptr) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "matrix '" + module +
+            "' stands in the mapped file, and is none of floats; expected an engine without "
+            "mmap_weights");
   }
   return found->second;
+}
+
+void* CheckpointWeights::writable_floats(const std::string& module) {
+  kernels::Weight& weight = matrices_.at(module);
+  const auto mapped = mapped_floats_.find(module);
+  if (mapped != mapped_floats_.end() && mapped->second.instead == nullptr) {
+    const size_t lines = ops::whole_lines(kernels::packed_bytes(weight)) / sizeof(AlignedLine);
+    mapped->second.instead = std::make_unique_for_overwrite<AlignedLine[]>(lines);
+    weight.data = mapped->second.instead.get();
+  }
+  return const_cast<void*>(weight.data);
+}
+
+void CheckpointWeights::restore(const std::string& module) {
+  find_replaceable(module);
+  const auto mapped = mapped_floats_.find(module);
+  if (mapped == mapped_floats_.end()) return replace(module, checkpoint_);
+  kernels::Weight& weight = matrices_.at(module);
+  weight.data = mapped->second.data;
+  mapped->second.instead.reset();
+  drop_pages(weight.data, kernels::packed_bytes(weight).data);
 }
 
 void CheckpointWeights::replace(const std::string& module, const Checkpoint& from) {
@@ -75,7 +110,8 @@ void CheckpointWeights::replace(const std::string& module, const Checkpoint& fro
   stored.place(memory.allocate(stored.num_bytes(), "tensor '" + module + "'"));
   std::vector<std::byte> buffer;
   read_stored_rows(kernel_, from, stored, 0, now.rows, buffer);
-  overwrite(now.data, stored.data, stored.bytes.data);
+  void* const replaced = mapped_floats_.contains(module) ? writable_floats(module) : nullptr;
+  overwrite(replaced != nullptr ? replaced : now.data, stored.data, stored.bytes.data);
   overwrite(now.scales, stored.scales, stored.bytes.scales);
   overwrite(now.offsets, stored.offsets, stored.bytes.offsets);
 }
@@ -88,21 +124,18 @@ void CheckpointWeights::replace(const std::string& module, std::span<const float
                                                  " numbers; expected " + std::to_string(now.rows) +
                                                  " rows of " + std::to_string(now.cols));
   }
-  auto* const halves = static_cast<uint16_t*>(const_cast<void*>(now.data));
-  switch (now.format) {
-    case kernels::WeightFormat::kF32:
-      overwrite(now.data, values.data(), values.size_bytes());
-      return;
-    case kernels::WeightFormat::kF16:
-      for (size_t i = 0; i < values.size(); ++i) halves[i] = to_half(values[i]);
-      return;
-    case kernels::WeightFormat::kBF16:
-      for (size_t i = 0; i < values.size(); ++i) halves[i] = to_bfloat16(values[i]);
-      return;
-    default:
-      throw Error(ErrorKind::kInvalidArgument,
-                  "matrix '" + module + "' has " + format_text(now) +
-                      ", which floats do not become; expected a checkpoint that has it so");
+  using Format = kernels::WeightFormat;
+  if (now.format != Format::kF32 && now.format != Format::kF16 && now.format != Format::kBF16) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "matrix '" + module + "' has " + format_text(now) +
+                    ", which floats do not become; expected a checkpoint that has it so");
+  }
+  void* const target = writable_floats(module);
+  if (now.format == Format::kF32) return overwrite(target, values.data(), values.size_bytes());
+  auto* const halves = static_cast<uint16_t*>(target);
+  const bool is_bfloat16 = now.format == Format::kBF16;
+  for (size_t i = 0; i < values.size(); ++i) {
+    halves[i] = is_bfloat16 ? to_bfloat16(values[i]) : to_half(values[i]);
   }
 }
 

@@ -81,7 +81,11 @@ const kernels::Weight& CheckpointWeights::matrix_rows(const std::string& module,
   if (found == matrices_.end()) {
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols, takes_blocks_);
     stored.keep_rows(begin, end);
-    if (!mapped_ || !map(stored, module)) pack_later(stored, module);
+    if (!mapped_ || !map(stored, module)) {
+      pack_later(stored, module);
+    } else if (stored.weight.blocks == nullptr) {
+      mapped_floats_[name].data = stored.weight.data;
+    }
     num_parameters_ += (end - begin) * cols;
     found = matrices_.emplace(name, stored.weight).first;
   }

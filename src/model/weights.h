@@ -84,6 +84,9 @@ class CheckpointWeights : public ops::PackedWeights {
   /// memory, and what reading throws; it is as it was then.
   void replace(const std::string& module, const Checkpoint& from);
   void replace(const std::string& module, std::span<const float> values);
+  /// Gives a matrix its own numbers again. What stood in for a mapped one's goes, and the file's
+  /// pages leave this process until they are read. Throws as replace().
+  void restore(const std::string& module);
 
   /// Returns the largest strip (ops/products.h) of matrices that stay in the file; 0: none does.
   size_t strip_bytes() const;
@@ -104,6 +107,9 @@ class CheckpointWeights : public ops::PackedWeights {
   struct LessByColumns {
     bool operator()(const Order& a, const Order& b) const { return *a < *b; }
   };
+  struct alignas(64) AlignedLine {
+    std::byte bytes[64];
+  };
   /// A matrix whose columns or rows have another order than the file's.
   struct Ordered {
     kernels::Weight weight;
@@ -118,6 +124,9 @@ class CheckpointWeights : public ops::PackedWeights {
   bool map(StoredMatrix& matrix, const std::string& module);
   std::byte* allocate(size_t size, const std::string& module);
   const kernels::Weight& find_replaceable(const std::string& module) const;
+  /// Returns where the numbers of a matrix of floats may be written, all of them: in the memory
+  /// that it has, or in some that takes the place of the file's.
+  void* writable_floats(const std::string& module);
 
   const kernels::CpuKernels& kernel_;
   Checkpoint checkpoint_;
@@ -130,6 +139,12 @@ class CheckpointWeights : public ops::PackedWeights {
   std::map<std::string, kernels::Weight> matrices_;  // by name_of_rows(); addresses are stable
   std::map<std::string, Ordered> ordered_;           // by module; addresses are stable
   std::set<Order, LessByColumns> orders_;
+  /// A matrix of floats that stands in the mapped file, or stood there until it was replaced.
+  struct MappedFloats {
+    const void* data = nullptr;                // in the file
+    std::unique_ptr<AlignedLine[]> instead{};  // null: nothing
+  };
+  std::map<std::string, MappedFloats> mapped_floats_;  // by module
   std::map<std::string, std::vector<float>> vectors_;
   std::map<std::string, ops::LatentWeights> latents_;  // addresses are stable
   uint64_t num_bytes_ = 0, num_mapped_bytes_ = 0;

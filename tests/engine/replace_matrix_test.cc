@@ -145,17 +145,50 @@ INSTANTIATE_TEST_SUITE_P(Schemes, ReplaceMatrix,
                            return info.param.empty() ? "floats" : info.param;
                          });
 
+TEST_P(ReplaceMatrix, PutsItsOwnNumbersBack) {
+  for (const char* module : kChanged) engine_->replace_matrix(module, second_);
+  expect(expected_second_, "the other's");
+  for (const char* module : kChanged) engine_->restore_matrix(module);
+  expect(expected_, "its own");
+  EXPECT_THROW(engine_->restore_matrix("model.layers.9.self_attn.q_proj"), Error);
+}
+
+// Floats of a mapped file get memory of their own when they are replaced, and the file's again.
+TEST_P(ReplaceMatrix, InAMappedFile) {
+  EngineOptions options = test_options(2);
+  options.mmap_weights = true;
+  const auto mapped = Engine::load(first_path_, options);
+  const auto scores = [&] { return score(*mapped, ids_); };
+  if (!GetParam().empty()) {
+    const auto refuse = [&](const char* module) {
+      EXPECT_EQ(error_of([&] { mapped->replace_matrix(module, second_); }).kind(),
+                ErrorKind::kUnsupported);
+      EXPECT_EQ(error_of([&] { mapped->restore_matrix(module); }).kind(), ErrorKind::kUnsupported);
+    };
+    refuse(kChanged[0]);
+    refuse(kChanged[1]);
+    EXPECT_TRUE(same_bits(expected_, scores(), ids_.size()));
+    return;
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (const char* module : kChanged) {
+      mapped->replace_matrix(module, second_);
+      mapped->replace_matrix(module, second_);
+    }
+    EXPECT_TRUE(same_bits(expected_second_, scores(), ids_.size()));
+    for (const char* module : kChanged) mapped->restore_matrix(module);
+    EXPECT_TRUE(same_bits(expected_, scores(), ids_.size()));
+    for (const char* module : kChanged) mapped->restore_matrix(module);  // where nothing stands in
+  }
+}
+
 TEST(ReplaceMatrixElsewhere, IsRefused) {
   EngineOptions options = test_options();
-  options.mmap_weights = true;
-  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
   const Checkpoint source = Checkpoint::open(oracle_folder("qwen3_moe"));
   const auto refuse = [&source](Engine& one, const char* module) {
     EXPECT_EQ(error_of([&] { one.replace_matrix(module, source); }).kind(),
               ErrorKind::kUnsupported);
   };
-  for (const char* module : kChanged) refuse(*engine, module);
-  options.mmap_weights = false;
   options.expert_cache_bytes = uint64_t{1} << 20;
   refuse(*Engine::load(oracle_folder("qwen3_moe"), options), kChanged[1]);
 }

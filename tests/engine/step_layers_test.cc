@@ -105,6 +105,36 @@ TEST_P(StepLayers, OfSeveralSequencesAndThreeParts) {
   EXPECT_TRUE(same_bits(expected_, rows[1], 9));
 }
 
+// As a calibration runs a model whose layers do not fit into memory together.
+TEST_P(StepLayers, AreForgottenOnceTheNextOneHasPassed) {
+  for (const char* codec : {"f32", "i16"}) {
+    load(KernelPath::kFused, codec);
+    const SequenceId sequence = engine_->create_sequence();
+    const SequenceId other = engine_->create_sequence();
+    Rows rows;
+    std::vector<float> below;
+    for (int layer = 0; layer < layers_; ++layer) {
+      const bool is_last = layer + 1 == layers_;
+      const SequenceId looking = engine_->fork(sequence);
+      run(looking, 0, 13, layer, layer + 1, below);
+      engine_->release(looking);
+      below = run(sequence, 0, 13, layer, layer + 1, below, is_last ? &rows : nullptr);
+      if (layer > 0) engine_->forget_layer(layer - 1);
+    }
+    EXPECT_TRUE(same_bits(expected_, rows, 13));
+    const StepInput next{sequence, std::span<const int32_t>(ids_).subspan(13, 1)};
+    const std::string refused = error_of([&] { engine_->step({&next, 1}); }).what();
+    EXPECT_NE(refused.find("has 13 tokens, and layer 0 has seen 0"), std::string::npos) << refused;
+    // One without tokens has nothing to forget, and one that is truncated to none is as new.
+    for (const SequenceId each : {other, sequence}) {
+      engine_->truncate(each, 0);
+      Rows again;
+      feed(*engine_, each, ids_, 0, ids_.size(), 5, again);
+      EXPECT_TRUE(same_bits(expected_, again, ids_.size()));
+    }
+  }
+}
+
 // The head of what leaves a layer in the middle: both paths say the same.
 TEST_P(StepLayers, ExitEarly) {
   Rows exits[2];
@@ -190,6 +220,21 @@ TEST_F(StepLayersErrors, SayWhatStandsWhere) {
   }
   EXPECT_THROW(engine_->retain(sequence_, 1), Error);
   EXPECT_EQ(engine_->length(sequence_), 3);
+}
+
+TEST_F(StepLayersErrors, WhatCannotBeForgottenStays) {
+  const auto refused = [this](int layer) {
+    return std::string(error_of([&] { engine_->forget_layer(layer); }).what());
+  };
+  EXPECT_NE(refused(-1).find("expected 0 to"), std::string::npos);
+  EXPECT_NE(refused(99).find("expected 0 to"), std::string::npos);
+  ASSERT_EQ(refusal({4, 5, 6}, {0, -1}, 0), "nothing");
+  const PrefixId prefix = engine_->retain(sequence_, 3);
+  EXPECT_NE(refused(0).find("stand in 1 prefixes"), std::string::npos);
+  EXPECT_EQ(refusal({7}, {0, -1}, 0), "nothing");
+  engine_->release_prefix(prefix);
+  engine_->forget_layer(1);
+  EXPECT_NE(refusal({8}, {0, -1}, 0).find("expected layers that stand equal"), std::string::npos);
 }
 
 TEST_F(StepLayersErrors, NothingIsRecordedInParts) {

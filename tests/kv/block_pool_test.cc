@@ -480,5 +480,20 @@ TEST_F(BlockPoolTest, KnowsEachLayersLength) {
   EXPECT_EQ(pool_.first_lagging_layer(pool_.create()), -1);
 }
 
+TEST_F(BlockPoolTest, ForgetsALayerOfAllSequences) {
+  const uint64_t sequence = pool_.create(), empty = pool_.create();
+  append(sequence, 10);
+  const uint64_t prefix = pool_.retain(sequence, 10);
+  EXPECT_EQ(error_kind([&] { pool_.forget_layer(1); }), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(pool_.first_lagging_layer(sequence), -1);
+  pool_.release_prefix(prefix);
+  pool_.forget_layer(1);
+  EXPECT_EQ(pool_.first_lagging_layer(sequence), 1);
+  EXPECT_EQ(pool_.layer_length(sequence, 0), 10);
+  EXPECT_EQ(pool_.first_lagging_layer(empty), -1);
+  pool_.set_layer_length(sequence, 1, 2, 10);  // computed again
+  EXPECT_EQ(pool_.first_lagging_layer(sequence), -1);
+}
+
 }  // namespace
 }  // namespace vitrine::kv

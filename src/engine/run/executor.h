@@ -154,6 +154,10 @@ class Executor {
   virtual void replace_matrix(const std::string& module, std::span<const float> /*values*/) {
     refuse_replacement(module);
   }
+  /// Puts a matrix's own numbers back (Engine::restore_matrix).
+  virtual void restore_matrix(const std::string& module) { refuse_replacement(module); }
+  /// Gives back the memory of a layer's keys and values; false where others read them.
+  virtual bool forget_layer(int /*layer*/) { return false; }
   /// Copies one KV block in every layer that sees all positions, or within a window.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual void copy_window_block(int32_t /*from*/, int32_t /*to*/) {}

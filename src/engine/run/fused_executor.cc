@@ -140,6 +140,11 @@ class FusedExecutor final : public Executor, private BlockAccess {
     weights_.replace(module, values);
     use_new_weights();
   }
+  void restore_matrix(const std::string& module) override {
+    weights_.restore(module);
+    use_new_weights();
+  }
+  bool forget_layer(int layer) override { return kv_.forget_layer(layer); }
 
   void copy_state(int32_t from, int32_t to) override {
     const size_t bytes = state_floats_ * sizeof(float);

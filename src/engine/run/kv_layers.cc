@@ -20,6 +20,7 @@ namespace {
 }  // namespace
 
 KvLayers::KvLayers(const ExecutorInputs& inputs, const kernels::CpuKernels& kernel) {
+  is_shared_.resize(static_cast<size_t>(inputs.graph.num_layers));
   for (int layer = 0; layer < inputs.graph.num_layers; ++layer) plan_layer(inputs, kernel, layer);
 }
 
@@ -54,6 +55,7 @@ void KvLayers::plan_layer(const ExecutorInputs& inputs, const kernels::CpuKernel
   }
   layers_.push_back(planned);
   planes_.emplace_back();
+  if (shape.source != layer) is_shared_[static_cast<size_t>(shape.source)] = true;
   if (shape.source != layer || graph.keeps_state(layer)) return;  // it keeps none
   const BlockPlanes bytes = layer_block_bytes(inputs.options, graph, layer);
   const auto plane = [&](uint64_t block_bytes, bool is_windowed) {
@@ -122,6 +124,21 @@ void KvLayers::write_block(bool windowed, int32_t block, const std::byte* from) 
 
 void KvLayers::clear_block(bool windowed, int32_t block) const {
   visit_planes(windowed, block, [](std::byte* at, size_t bytes) { std::memset(at, 0, bytes); });
+}
+
+bool KvLayers::forget_layer(int layer) const {
+  const auto index = static_cast<size_t>(layer);
+  if (is_shared_[index]) return false;
+  const auto& [first, second] = planes_[index];
+  if (first.num_bytes() + second.num_bytes() == 0) return true;
+  // What the layers beside have in the pages at both ends stays.
+  const size_t page = kv::MappedMemory::page_bytes();
+  const auto begin = static_cast<size_t>(static_cast<const std::byte*>(layers_[index].view.keys) -
+                                         memory_->data());
+  const size_t end = begin + first.num_bytes() + second.num_bytes();
+  const size_t first_page = (begin + page - 1) / page * page, last_page = end / page * page;
+  if (first_page < last_page) memory_->forget(first_page, last_page - first_page);
+  return true;
 }
 
 }  // namespace vitrine::engine

@@ -39,6 +39,9 @@ class KvLayers {
   void read_block(bool windowed, int32_t block, std::byte* to) const;
   void write_block(bool windowed, int32_t block, const std::byte* from) const;
   void clear_block(bool windowed, int32_t block) const;
+  /// Gives back the memory of a layer's keys and values, which are zeros then. That of a layer
+  /// whose keys and values others read stays as it is, and false is returned.
+  bool forget_layer(int layer) const;
 
  private:
   /// The two parts of a layer's memory: keys and values, or closed and open forms of blocks.
@@ -54,6 +57,7 @@ class KvLayers {
   void visit_planes(bool windowed, int32_t block, Visit visit) const;
 
   std::vector<ops::KvLayer> layers_;
+  std::vector<bool> is_shared_;                                   // [layers]: others read it
   std::vector<std::pair<Plane, Plane>> planes_;                   // [layers]
   std::vector<std::unique_ptr<kernels::TileCodec>> tile_codecs_;  // at their addresses
   std::optional<kv::MappedMemory> memory_;

@@ -241,6 +241,23 @@ void StepRunner::preempt(SequenceId sequence) {
   leads_.clear();
 }
 
+void StepRunner::restore_matrix(const std::string& module) {
+  model_.executor->restore_matrix(module);
+  leads_.clear();
+}
+
+void StepRunner::forget_layer(int layer) {
+  const int count = model_.graph.num_layers;
+  if (layer < 0 || layer >= count) {
+    throw Error(ErrorKind::kInvalidArgument, "layer " + std::to_string(layer) +
+                                                 " is to be forgotten; expected 0 to " +
+                                                 std::to_string(count - 1));
+  }
+  require_layers(model_);
+  leads_.clear();
+  if (model_.executor->forget_layer(layer)) model_.pool.forget_layer(layer);
+}
+
 std::span<const float> StepRunner::features(SequenceId sequence) const {
   if (model_.options.feature_layers.empty()) return {};
   const auto part = std::ranges::find(step_.parts, sequence, &RunningStep::Part::sequence);

@@ -56,6 +56,9 @@ class StepRunner {
     model_.executor->replace_matrix(module, source);
     leads_.clear();
   }
+  /// Engine::restore_matrix() and Engine::forget_layer().
+  void restore_matrix(const std::string& module);
+  void forget_layer(int layer);
 
   LoadedModel& model() { return model_; }
   /// Returns the step that was made last, which stays until the next one begins.
