@@ -84,6 +84,7 @@ void* CheckpointWeights::writable_floats(const std::string& module) {
     const size_t lines = ops::whole_lines(kernels::packed_bytes(weight)) / sizeof(AlignedLine);
     mapped->second.instead = std::make_unique_for_overwrite<AlignedLine[]>(lines);
     weight.data = mapped->second.instead.get();
+    drop_pages(mapped->second.data, kernels::packed_bytes(weight).data);
   }
   return const_cast<void*>(weight.data);
 }
