@@ -122,22 +122,23 @@ def config(shape):
         **quantization}
 
 
-def write(folder, shape):
-    sizes = {"BF16": 2, "I32": 4, "I64": 8}
+def write(folder, tensors, config, seed):
+    """Writes (name, type, shape, maker of its values) of each tensor, which are made one by one."""
+    sizes = {"U8": 1, "BF16": 2, "I32": 4, "I64": 8}
     header, offset = {}, 0
-    for name, dtype, extents, _ in tensors(shape):
+    for name, dtype, extents, _ in tensors:
         end = offset + sizes[dtype] * math.prod(extents)
         header[name] = {"dtype": dtype, "shape": extents, "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    generator = np.random.Generator(np.random.SFC64(shape.seed))
+    generator = np.random.Generator(np.random.SFC64(seed))
     folder.mkdir(parents=True)
     with open(folder / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for _, _, _, values in tensors(shape):
+        for _, _, _, values in tensors:
             file.write(np.ascontiguousarray(values(generator)).tobytes())
-    (folder / "config.json").write_text(json.dumps(config(shape), indent=1))
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
 
 
 def main():
@@ -151,7 +152,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--tokenizer", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
-    write(arguments.out, arguments)
+    write(arguments.out, list(tensors(arguments)), config(arguments), arguments.seed)
     if arguments.tokenizer is not None:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(arguments.tokenizer / name, arguments.out)

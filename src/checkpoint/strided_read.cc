@@ -2,6 +2,7 @@
 #include "strided_read.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace vitrine::checkpoint {
@@ -11,33 +12,70 @@ constexpr size_t kBlockNumbers = 32;                // of a block
 constexpr size_t kPackedBytes = kBlockNumbers / 2;  // its numbers, in the file
 constexpr size_t kStoredBytes = 1 + kPackedBytes;   // as ggml has it, with the scale
 
+constexpr uint64_t kReadBytes = uint64_t{1} << 18;  // at most, of a read of several rows
+
+using EightBytes = uint8_t __attribute__((vector_size(8)));
+
 /// A block's numbers from neighbours side by side to halves side by side.
 void reorder(const std::byte* from, std::byte* to) {
-  const auto number = [&](size_t i) {
-    const auto byte = std::to_integer<unsigned>(from[i / 2]);
-    return i % 2 == 0 ? byte & 15U : byte >> 4U;
-  };
-  for (size_t j = 0; j < kPackedBytes; ++j) {
-    to[j] = static_cast<std::byte>(number(j) | number(j + kPackedBytes) << 4U);
-  }
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0f;
+  uint64_t first = 0, last = 0;
+  std::memcpy(&first, from, sizeof(first));
+  std::memcpy(&last, from + sizeof(first), sizeof(last));
+  const auto even = std::bit_cast<EightBytes>((first & kLow) | (last & kLow) << 4U);
+  const auto odd = std::bit_cast<EightBytes>((first >> 4U & kLow) | (last & ~kLow));
+  const auto numbers =
+      __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  static_assert(sizeof(numbers) == kPackedBytes);
+  std::memcpy(to, &numbers, sizeof(numbers));
 }
+
+/// Rows that lie `stride` bytes apart, read some at a time, with what lies between them.
+class RowReader {
+ public:
+  RowReader(const InputFile& file, uint64_t offset, uint64_t stride, size_t row_bytes)
+      : file_(file),
+        offset_(offset),
+        stride_(stride),
+        row_bytes_(row_bytes),
+        most_(std::max<uint64_t>(1, kReadBytes / stride)) {}
+  /// Returns the bytes of a row, which is `left` rows before the end. Rows come in their order.
+  const std::byte* next(uint64_t row, uint64_t left) {
+    if (taken_ == held_) {
+      held_ = std::min(most_, left);
+      taken_ = 0;
+      bytes_.resize((held_ - 1) * stride_ + row_bytes_);
+      file_.read(offset_ + row * stride_, bytes_);
+    }
+    return bytes_.data() + taken_++ * stride_;
+  }
+
+ private:
+  const InputFile& file_;
+  uint64_t offset_, stride_;
+  size_t row_bytes_;
+  uint64_t most_, held_ = 0, taken_ = 0;
+  std::vector<std::byte> bytes_;
+};
 
 }  // namespace
 
 void read_strided_blocks(std::span<const InputFile> files, const TensorInfo& info,
                          int64_t row_begin, std::span<std::byte> out) {
   const auto blocks = static_cast<size_t>(info.shape.back()) / kBlockNumbers;
-  const InputFile& numbers_file = files[static_cast<size_t>(info.file_index)];
-  const InputFile& scales_file = files[static_cast<size_t>(info.scale_file_index)];
-  std::vector<std::byte> numbers(blocks * kPackedBytes), scales(blocks);
-  for (size_t row = 0; row < out.size() / (blocks * kStoredBytes); ++row) {
-    const auto at = static_cast<uint64_t>(row_begin) + row;
-    numbers_file.read(info.file_offset + at * info.row_stride, numbers);
-    scales_file.read(info.scale_offset + at * info.scale_row_stride, scales);
-    std::byte* to = out.data() + row * blocks * kStoredBytes;
+  RowReader numbers(files[static_cast<size_t>(info.file_index)], info.file_offset, info.row_stride,
+                    blocks * kPackedBytes);
+  RowReader scales(files[static_cast<size_t>(info.scale_file_index)], info.scale_offset,
+                   info.scale_row_stride, blocks);
+  const uint64_t rows = out.size() / (blocks * kStoredBytes);
+  std::byte* to = out.data();
+  for (uint64_t row = 0; row < rows; ++row) {
+    const uint64_t at = static_cast<uint64_t>(row_begin) + row;
+    const std::byte* const of_numbers = numbers.next(at, rows - row);
+    const std::byte* const of_scales = scales.next(at, rows - row);
     for (size_t block = 0; block < blocks; ++block, to += kStoredBytes) {
-      to[0] = scales[block];
-      reorder(&numbers[block * kPackedBytes], to + 1);
+      to[0] = of_scales[block];
+      reorder(of_numbers + block * kPackedBytes, to + 1);
     }
   }
 }

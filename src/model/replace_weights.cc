@@ -7,7 +7,6 @@
 
 #include "core/half_float.h"
 #include "model/weights.h"
-#include "ops/weight_lines.h"
 
 namespace vitrine::model {
 
@@ -80,11 +79,11 @@ const kernels::Weight& CheckpointWeights::find_replaceable(const std::string& mo
 void* CheckpointWeights::writable_floats(const std::string& module) {
   kernels::Weight& weight = matrices_.at(module);
   const auto mapped = mapped_floats_.find(module);
-  if (mapped != mapped_floats_.end() && mapped->second.instead == nullptr) {
-    const size_t lines = ops::whole_lines(kernels::packed_bytes(weight)) / sizeof(AlignedLine);
-    mapped->second.instead = std::make_unique_for_overwrite<AlignedLine[]>(lines);
-    weight.data = mapped->second.instead.get();
-    drop_pages(mapped->second.data, kernels::packed_bytes(weight).data);
+  if (mapped != mapped_floats_.end() && mapped->second.instead.data() == nullptr) {
+    const size_t bytes = kernels::packed_bytes(weight).data;
+    mapped->second.instead = OwnPages(bytes, "tensor '" + module + "'");
+    weight.data = mapped->second.instead.data();
+    drop_pages(mapped->second.data, bytes);
   }
   return const_cast<void*>(weight.data);
 }
@@ -95,7 +94,7 @@ void CheckpointWeights::restore(const std::string& module) {
   if (mapped == mapped_floats_.end()) return replace(module, checkpoint_);
   kernels::Weight& weight = matrices_.at(module);
   weight.data = mapped->second.data;
-  mapped->second.instead.reset();
+  mapped->second.instead = {};
   drop_pages(weight.data, kernels::packed_bytes(weight).data);
 }
 

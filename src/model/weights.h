@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/expert_cache.h"
+#include "model/own_pages.h"
 #include "model/stored_matrix.h"
 #include "ops/plan.h"
 #include "vitrine/checkpoint.h"
@@ -107,9 +108,6 @@ class CheckpointWeights : public ops::PackedWeights {
   struct LessByColumns {
     bool operator()(const Order& a, const Order& b) const { return *a < *b; }
   };
-  struct alignas(64) AlignedLine {
-    std::byte bytes[64];
-  };
   /// A matrix whose columns or rows have another order than the file's.
   struct Ordered {
     kernels::Weight weight;
@@ -141,8 +139,8 @@ class CheckpointWeights : public ops::PackedWeights {
   std::set<Order, LessByColumns> orders_;
   /// A matrix of floats that stands in the mapped file, or stood there until it was replaced.
   struct MappedFloats {
-    const void* data = nullptr;                // in the file
-    std::unique_ptr<AlignedLine[]> instead{};  // null: nothing
+    const void* data = nullptr;  // in the file
+    OwnPages instead{};
   };
   std::map<std::string, MappedFloats> mapped_floats_;  // by module
   std::map<std::string, std::vector<float>> vectors_;
