@@ -12,15 +12,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-/// How a fused tensor's name ends, and what stands for it before ".experts.{e}".
-struct FusedLayout {
-  std::string_view suffix;
-  std::string_view parent;   ///< replaces the suffix
-  bool gate_and_up;          ///< rows of the gate projection, then as many of the up projection
-  bool has_numbers = false;  ///< the projections are w1, w3 and w2 (lfm2_moe)
-};
-
-constexpr FusedLayout kLayouts[] = {
+constexpr FusedLayout kFusedLayouts[] = {
     {".block_sparse_moe.input_linear.weight", ".block_sparse_moe", true},
     {".block_sparse_moe.output_linear.weight", ".block_sparse_moe", false},
     {".mlp.experts.gate_up_proj", ".mlp", true},
@@ -33,7 +25,7 @@ constexpr FusedLayout kLayouts[] = {
 
 const FusedLayout* find_layout(const TensorInfo& info) {
   if (info.shape.size() != 3) return nullptr;
-  for (const FusedLayout& layout : kLayouts) {
+  for (const FusedLayout& layout : kFusedLayouts) {
     if (std::string_view(info.name).ends_with(layout.suffix)) return &layout;
   }
   return nullptr;
@@ -51,17 +43,12 @@ void append_experts(const TensorInfo& fused, const FusedLayout& layout, const st
                    (layout.gate_and_up ? "2 x " : "") + "rows, columns], at most " +
                    std::to_string(kMaxExperts) + " experts");
   }
-  const std::string parent =
-      fused.name.substr(0, fused.name.size() - layout.suffix.size()) + std::string(layout.parent);
   const uint64_t expert_bytes = fused.num_bytes / static_cast<uint64_t>(num_experts);
   const int parts = layout.gate_and_up ? 2 : 1;
   for (int64_t expert = 0; expert < num_experts; ++expert) {
     for (int part = 0; part < parts; ++part) {
       TensorInfo info;
-      const char* const role = !layout.gate_and_up ? (layout.has_numbers ? ".w2" : ".down_proj")
-                               : part == 0         ? (layout.has_numbers ? ".w1" : ".gate_proj")
-                                                   : (layout.has_numbers ? ".w3" : ".up_proj");
-      info.name = parent + ".experts." + std::to_string(expert) + role + ".weight";
+      info.name = expert_module(fused.name, layout, expert, part) + ".weight";
       info.dtype = fused.dtype;
       info.shape = {rows / parts, cols};
       info.num_bytes = info.stored_bytes = expert_bytes / static_cast<uint64_t>(parts);
@@ -204,6 +191,20 @@ class GptOssExperts {
 };
 
 }  // namespace
+
+std::span<const FusedLayout> fused_layouts() { return kFusedLayouts; }
+
+std::string expert_module(std::string_view fused, const FusedLayout& layout, int64_t expert,
+                          int half) {
+  constexpr std::string_view kWeight = ".weight";
+  std::string_view suffix = layout.suffix;
+  if (suffix.ends_with(kWeight) && !fused.ends_with(kWeight)) suffix.remove_suffix(kWeight.size());
+  const char* const role = !layout.gate_and_up ? (layout.has_numbers ? ".w2" : ".down_proj")
+                           : half == 0         ? (layout.has_numbers ? ".w1" : ".gate_proj")
+                                               : (layout.has_numbers ? ".w3" : ".up_proj");
+  return std::string(fused.substr(0, fused.size() - suffix.size())) + std::string(layout.parent) +
+         ".experts." + std::to_string(expert) + role;
+}
 
 std::vector<TensorInfo> split_fused_experts(std::vector<TensorInfo> tensors,
                                             const std::vector<std::string>& paths) {
