@@ -15,6 +15,7 @@
 #include "rank_tokenizer.h"
 #include "safetensors_header.h"
 #include "side_config.h"
+#include "stacked_modules.h"
 #include "strided_read.h"
 #include "text.h"
 #include "wrapper.h"
@@ -177,6 +178,10 @@ Checkpoint Checkpoint::open(const std::string& folder) {
 
   open_weights(folder, *impl);
   checkpoint::rename_text_tensors(impl->tensors, impl->weight_paths);
+  checkpoint::StackedModules stacked = checkpoint::split_stacked_modules(
+      std::move(impl->tensors), impl->quantization.get(), impl->files);
+  impl->tensors = std::move(stacked.tensors);
+  impl->stacked_columns = std::move(stacked.columns);
   impl->tensors = checkpoint::split_fused_experts(std::move(impl->tensors), impl->weight_paths);
   if (impl->quantization) {
     impl->tensors = checkpoint::place_mxfp4_modules(std::move(impl->tensors), *impl->quantization,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "file_io.h"
@@ -30,8 +31,9 @@ struct Checkpoint::Impl {
   std::vector<checkpoint::InputFile> files;  ///< those of weight_paths
   std::vector<TensorInfo> tensors;           ///< in order of name
   std::unique_ptr<const checkpoint::QuantizationConfig> quantization;  ///< null: none
-  std::optional<checkpoint::GgufMetadata> gguf_metadata;               ///< of a GGUF file
-  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;     ///< of a GGUF file
+  std::unordered_map<std::string, int64_t> stacked_columns;         ///< as StackedModules::columns
+  std::optional<checkpoint::GgufMetadata> gguf_metadata;            ///< of a GGUF file
+  const checkpoint::GgufArchitecture* gguf_architecture = nullptr;  ///< of a GGUF file
 };
 
 namespace checkpoint {

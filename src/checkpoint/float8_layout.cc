@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 8-bit floats: {base}.weight F8_E4M3 [rows, cols] and .weight_scale or .weight_scale_inv, one for
-// each block. `mxfp8-quantized`: E8M0 scales U8 [rows, cols / 32], read as bfloat16, which holds
-// the products exactly.
+// 8-bit floats: {base}.weight F8_E4M3 [rows, cols] and .weight_scale, .weight_scale_inv or, as
+// transformers 5 saves some models of 8-bit floats, .scale: one for each block. `mxfp8-quantized`:
+// E8M0 scales U8 [rows, cols / 32], read as bfloat16, which holds the products exactly.
 #include <cmath>
 
 #include "module_layout.h"
@@ -73,12 +73,11 @@ class Float8Layout final : public ModuleLayout {
     }
     const int64_t block_rows = num_blocks(tensors.rows, scheme.block_rows);
     const int64_t block_cols = num_blocks(tensors.cols, scheme.group_size);
-    // One scale, or one a row, may stand without the extents of 1.
+    // Scales may stand without an extent of 1: one, one a row, or one row or column of blocks.
     std::vector<int64_t> shape = {block_rows, block_cols};
-    const bool is_whole =
-        scheme.block_rows == 0 && (scale.shape.empty() || scale.shape.size() == 1);
-    if (is_whole && scale.shape.empty()) shape = {};
-    if ((is_whole || scheme.group_size == 0) && scale.shape.size() == 1) shape = {block_rows};
+    const bool is_line = block_rows == 1 || block_cols == 1;
+    if (scale.shape.empty() && scheme.block_rows == 0) shape = {};
+    if (scale.shape.size() == 1 && is_line) shape = {block_rows * block_cols};
     place.check(scale, kFloatTypes, shape);
     return tensors;
   }
@@ -112,7 +111,9 @@ class Float8Layout final : public ModuleLayout {
   /// The layout "fp8" of published folders has scales of its own name.
   static const TensorInfo& find_scale(const ModulePlace& place) {
     if (place.scheme.format != "fp8") return place.require(".weight_scale");
-    if (const TensorInfo* info = place.find(".weight_scale_inv")) return *info;
+    for (const char* name : {".weight_scale_inv", ".scale"}) {
+      if (const TensorInfo* info = place.find(name)) return *info;
+    }
     const TensorInfo* plain = place.find(".weight_scale");
     const bool is_whole = place.scheme.group_size == 0;
     return plain != nullptr && is_whole ? *plain : place.require(".weight_scale_inv");

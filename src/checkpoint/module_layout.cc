@@ -27,7 +27,9 @@ const std::string& file_of(const Checkpoint& checkpoint, const TensorInfo& info)
 }
 
 void refuse_tensor(const std::string& path, const TensorInfo& info, const std::string& expected) {
-  throw_bad_file(path + ": tensor " + quote_text(info.name) + " is " +
+  const bool is_part = !info.fused_from.empty() && info.fused_from != info.name;
+  throw_bad_file(path + ": tensor " + quote_text(info.name) +
+                 (is_part ? ", a part of " + quote_text(info.fused_from) + "," : "") + " is " +
                  std::string(dtype_name(info.dtype)) + " " + shape_text(info.shape) +
                  "; expected " + expected);
 }
@@ -48,6 +50,11 @@ const TensorInfo* ModulePlace::find(std::string_view suffix) const {
 }
 
 const TensorInfo& ModulePlace::require(std::string_view suffix) const {
+  if (!numbers.fused_from.empty() && find(suffix) == nullptr) {
+    throw_bad_file(file_of(checkpoint, numbers) + ": the quantized experts " +
+                   quote_text(numbers.fused_from) + " have no " + quote_text(suffix) +
+                   "; expected a tensor of that name's ending beside them, one part an expert");
+  }
   return checkpoint.require(base + std::string(suffix));
 }
 

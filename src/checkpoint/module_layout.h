@@ -40,6 +40,7 @@ struct ModulePlace {
   std::string base;               ///< "model.layers.0.self_attn.q_proj"
   const TensorInfo& numbers;      ///< what Checkpoint::find_quantized found
   const QuantizedModule& scheme;  ///< what the config says of it
+  int64_t stacked_columns = 0;    ///< of a part of a stack of experts that says them; else 0
 
   const TensorInfo* find(std::string_view suffix) const;
   /// Throws kBadFile for one that is missing.

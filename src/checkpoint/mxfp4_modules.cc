@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mxfp4_modules.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "stacked_modules.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
@@ -36,7 +38,7 @@ TensorInfo place_mxfp4_module(const TensorInfo& numbers, const TensorInfo* scale
   }
   TensorInfo info;
   info.name = module + ".weight";
-  info.fused_from = numbers.name;
+  info.fused_from = numbers.fused_from.empty() ? numbers.name : numbers.fused_from;
   place_mxfp4_blocks(numbers, *scales, 0, 1, rows, blocks, info);
   return info;
 }
@@ -51,7 +53,7 @@ void place_mxfp4_blocks(const TensorInfo& numbers, const TensorInfo& scales, int
   info.shape = {rows, blocks * kMxfp4Columns};
   info.num_bytes = static_cast<uint64_t>(rows * blocks * kMxfp4Columns) * sizeof(float);
   info.stored_bytes = static_cast<uint64_t>(rows * blocks * (kMxfp4NumberBytes + 1));
-  const auto row_scales = static_cast<uint64_t>(blocks);  // a byte each
+  const auto row_scales = std::max(static_cast<uint64_t>(blocks), scales.row_stride);  // bytes
   const auto row_numbers = static_cast<uint64_t>(blocks * kMxfp4NumberBytes);
   info.file_index = numbers.file_index;
   info.file_offset = numbers.file_offset + static_cast<uint64_t>(first_row) * row_numbers;
@@ -68,7 +70,7 @@ std::vector<TensorInfo> place_mxfp4_modules(std::vector<TensorInfo> tensors,
   for (const TensorInfo& info : tensors) {
     if (!info.name.ends_with(kMxfp4Numbers)) continue;
     const std::string module = module_before(info, kMxfp4Numbers);
-    const auto scheme = config.find(module);
+    const auto scheme = find_scheme(config, module, info.fused_from);
     if (scheme && scheme->layout == &mxfp4_layout()) modules.insert(module);
   }
   if (modules.empty()) return tensors;

@@ -33,6 +33,16 @@ std::array<int64_t, 2> read_weight_shape(const ModulePlace& place, const TensorI
   return extents;
 }
 
+/// Returns [rows, cols] of a part of a stack of experts. Where no tensor says the columns, whole
+/// words do.
+std::array<int64_t, 2> stacked_shape(const ModulePlace& place) {
+  const TensorInfo& numbers = place.numbers;
+  if (!is_matrix(numbers, {DType::kI32})) place.refuse(numbers, "I32 [rows, words]");
+  if (place.stacked_columns > 0) return {numbers.shape[0], place.stacked_columns};
+  if (32 % place.scheme.bits != 0) place.require(".weight_shape");
+  return {numbers.shape[0], numbers.shape[1] * 32 / place.scheme.bits};
+}
+
 constexpr std::string_view kWhence = "weight_shape and quantization_config";
 
 class PackedLayout final : public ModuleLayout {
@@ -50,15 +60,16 @@ class PackedLayout final : public ModuleLayout {
     }
     const int bits = place.scheme.bits;
     const TensorInfo& scale = place.require(".weight_scale");
-    const TensorInfo& shape = place.require(".weight_shape");
-    const auto [rows, cols] = read_weight_shape(place, shape);
+    const bool is_stacked = !place.numbers.fused_from.empty();
+    const TensorInfo* shape = is_stacked ? nullptr : &place.require(".weight_shape");
+    const auto [rows, cols] = is_stacked ? stacked_shape(place) : read_weight_shape(place, *shape);
     const int64_t dense = packed_word_count(cols, bits, BitPacking::kDense);
     const int64_t padded = packed_word_count(cols, bits, BitPacking::kPadded);
     const bool is_padded = place.numbers.shape == std::vector<int64_t>{rows, padded};
     place.check(place.numbers, {DType::kI32}, {rows, is_padded ? padded : dense}, kWhence);
     QuantizedTensors tensors = place.tensors(rows, cols);
     tensors.scales = &scale;
-    tensors.others.push_back(&shape);
+    if (shape != nullptr) tensors.others.push_back(shape);
     const int64_t groups = tensors.stored_groups();
     const bool is_flat = groups == 1 && scale.shape == std::vector<int64_t>{rows};
     place.check(scale, kFloatTypes,
@@ -66,8 +77,9 @@ class PackedLayout final : public ModuleLayout {
     find_zero_points(place, tensors);
     place.read_column_groups(".weight_g_idx", tensors);
     choose_reading(tensors);
-    tensors.is_in_place = !tensors.floats && tensors.group_size == tensors.stored_group &&
-                          bits == tensors.bits && is_stream(tensors);
+    tensors.is_in_place = !tensors.floats && scale.row_stride == 0 &&
+                          tensors.group_size == tensors.stored_group && bits == tensors.bits &&
+                          is_stream(tensors);
     return tensors;
   }
 

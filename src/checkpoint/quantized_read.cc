@@ -4,6 +4,7 @@
 #include "column_order.h"
 #include "module_layout.h"
 #include "quant/pack.h"
+#include "stacked_modules.h"
 #include "text.h"
 
 namespace vitrine {
@@ -58,7 +59,9 @@ bool Checkpoint::is_quantized() const { return impl_->quantization != nullptr; }
 
 std::optional<QuantizedModule> Checkpoint::quantized_module(std::string_view base_name) const {
   if (!impl_->quantization) return std::nullopt;
-  return impl_->quantization->find(base_name);
+  const TensorInfo* numbers = find_quantized(base_name);
+  return checkpoint::find_scheme(*impl_->quantization, base_name,
+                                 numbers == nullptr ? std::string_view() : numbers->fused_from);
 }
 
 std::vector<std::string> Checkpoint::quantization_notes() const {
@@ -113,7 +116,9 @@ std::optional<QuantizedTensors> Checkpoint::find_lone_quantized(std::string_view
       (scheme->number_format == NumberFormat::kE4M3 && numbers->dtype != DType::kF8E4M3)) {
     refuse("says otherwise", "what its format, " + std::string(scheme->format) + ", says");
   }
-  return scheme->layout->find({*this, std::string(base_name), *numbers, *scheme});
+  const auto columns = impl_->stacked_columns.find(numbers->fused_from);
+  const int64_t known = columns == impl_->stacked_columns.end() ? 0 : columns->second;
+  return scheme->layout->find({*this, std::string(base_name), *numbers, *scheme, known});
 }
 
 std::vector<float> Checkpoint::read_quantized_scales(const QuantizedTensors& tensors,

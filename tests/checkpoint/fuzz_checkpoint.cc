@@ -31,6 +31,8 @@ std::vector<std::string> hostile_strings() {
           "\"/etc/passwd\"",
           "\"two.safetensors\"",
           "\"model.layers.0.mlp.experts.gate_up_proj\"",
+          "\"model.layers.0.mlp.experts.gate_up_proj_shape\"",
+          "\"model.layers.0.mlp.experts.gate_up_proj_zero_point\"",
           "\"m.weight\"",
           "\"m.weight_zero_point\"",
           "\"re:.*\"",
@@ -217,6 +219,20 @@ std::vector<Files> healthy_folders() {
   write_parts(folder / "floats4", {{"m.weight", DType::kU8, {2, 16}, 0x71},
                                    {"m.weight_scale", DType::kF8E4M3, {2, 2}, 0x3c},
                                    {"m.weight_scale_2", DType::kF32, {}, 0x3c}});
+  // Experts of a layer in one tensor.
+  write_parts(folder / "stacked8",
+              {{"model.layers.0.mlp.experts.gate_up_proj", DType::kF8E4M3, {2, 4, 32}, 0x3c},
+               {"model.layers.0.mlp.experts.gate_up_proj_scale_inv", DType::kF32, {2, 2, 1}, 0x3c},
+               {"model.layers.0.mlp.experts.down_proj", DType::kF8E4M3, {2, 32, 2}, 0x3c},
+               {"model.layers.0.mlp.experts.down_proj_scale_inv", DType::kF32, {2, 16, 1}, 0x3c}});
+  write_parts(
+      folder / "stacked4",
+      {{"model.layers.0.mlp.experts.gate_up_proj.weight_packed", DType::kI32, {2, 16, 4}, 0x71},
+       {"model.layers.0.mlp.experts.gate_up_proj.weight_scale", DType::kF16, {2, 8, 2}, 0x3c},
+       {"model.layers.0.mlp.experts.gate_up_proj.weight_zero_point",
+        DType::kI32,
+        {2, 2, 1},
+        0x77}});
   const auto quantized_by = [&](const std::string& fields) {
     std::string with = config;
     with.insert(with.rfind('}'), R"(, "quantization_config": {)" + fields + "}");
@@ -233,6 +249,12 @@ std::vector<Files> healthy_folders() {
       {{"config.json", quantized_by(R"("quant_method": "awq", "bits": 4, "group_size": 8,
           "version": "gemm", "modules_to_not_convert": ["gate"])")},
        {"model.safetensors", content("nibbles")}},
+      {{"config.json", quantized_by(R"("quant_method": "fp8", "weight_block_size": [2, 32])")},
+       {"model.safetensors", content("stacked8")}},
+      {{"config.json", quantized_by(R"("quant_method": "compressed-tensors",
+          "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": {
+          "num_bits": 4, "type": "int", "symmetric": false, "group_size": 32}}})")},
+       {"model.safetensors", content("stacked4")}},
       {{"config.json", config},
        {"hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16,
           "exclude_modules": ["lm_head*"]}})"},
