@@ -100,9 +100,9 @@ def float_logits(config, tensors):
             return model(torch.tensor([TOKENS])).logits[0]
 
 
-def write_folder(folder, model, stored, meant, quantization):
+def write_folder(folder, model, stored, meant, quantization, fused=None):
     """`stored`: the tensors that stand for `meant`, float32 by module. What is neither stays as it
-    is."""
+    is. `fused`: experts as transformers has them, in place of those of `meant`."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plain = {f"{name}.weight": weight for name, weight in model.linear.items()
@@ -115,6 +115,9 @@ def write_folder(folder, model, stored, meant, quantization):
         config["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     weights = {f"{name}.weight": weight for name, weight in meant.items()}
+    if fused is not None:
+        weights = {name: weight for name, weight in weights.items() if ".experts." not in name}
+        weights |= fused
     logits = float_logits(model.config, weights | plain | model.others)
     expected = {
         "modules": {name: hashlib.sha256((weight.float() + 0.0).numpy().tobytes()).hexdigest()

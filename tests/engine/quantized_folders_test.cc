@@ -92,7 +92,7 @@ void write_float_copy(const Checkpoint& source, const nlohmann::json& expected,
   for (const TensorInfo& info : source.tensors()) {
     const std::string module = info.name.substr(0, info.name.rfind('.'));
     const bool is_part = expected["modules"].contains(module) && !info.name.ends_with(".bias");
-    if (is_part || info.name.ends_with("_scale")) continue;
+    if (is_part || info.name.ends_with(".k_scale") || info.name.ends_with(".v_scale")) continue;
     tensors[info.name] = {info.shape, source.read_f32(info)};
   }
   SafetensorsWriter writer(folder / "model.safetensors");
