@@ -274,6 +274,8 @@ int run_quantize(QuantizeArguments& arguments) {
   options.lenient_weights = arguments.lenient_weights;
   if (!arguments.calibration.empty()) {
     options.calibration = read_calibration_texts(arguments.calibration, checkpoint);
+    // The source is mapped meanwhile: one that somebody truncates ends the command with a message.
+    static const vitrine::MappedFileGuard guard;
   }
   arguments.evidence.prepare(arguments.model, arguments.calibration);
   options.tool_version = VITRINE_VERSION;

@@ -142,12 +142,13 @@ struct QuantizeReport {
 /// tokenizer_config.json come along; `vitrine_manifest.json` says how it was made, and of each
 /// tensor that stays why. Its members are docs/compression.md's.
 ///
-/// `out` appears whole or not at all. Without a calibration it streams in blocks of rows: memory
-/// does not grow with the model. Throws kInvalidArgument (unknown scheme, method or group size, a
-/// method without what it needs, `facts` that are no object or name what the manifest has, `out`
-/// exists and isn't empty, another run keeps layers for `out`, `in` has quantized integers),
-/// kUnsupported (a model_type that Vitrine doesn't run), and what Checkpoint::open and the writer
-/// throw. Thread-safe.
+/// `out` appears whole or not at all. Without a calibration it streams in blocks of rows, with one
+/// layer by layer: memory does not grow with the model's depth. The source is mapped meanwhile
+/// where there is a calibration (MappedFileGuard). Throws kInvalidArgument (unknown scheme, method
+/// or group size, a method without what it needs, `facts` that are no object or name what the
+/// manifest has, `out` exists and isn't empty, another run keeps layers for `out`, `in` has
+/// quantized integers), kUnsupported (a model_type that Vitrine doesn't run), and what
+/// Checkpoint::open and the writer throw. Thread-safe.
 VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
                                                const QuantizeOptions& options);
 

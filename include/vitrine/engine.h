@@ -317,8 +317,9 @@ class VITRINE_API Engine final : public Stepper {
   /// Gives back what a layer's keys and values take, of a model that is run layer by layer
   /// (step_layers()): no sequence has been seen by this layer then, so that step() refuses those
   /// that have tokens until they are truncated to none. Does nothing where other layers read these
-  /// keys and values, or the layer keeps none. Throws kInvalidArgument for a layer that there is
-  /// not and while prefixes are held, kUnsupported where step_layers() is.
+  /// keys and values, where the layer keeps none, and on the reference path. Throws
+  /// kInvalidArgument for a layer that there is not and while prefixes are held, where nothing has
+  /// changed; kUnsupported where step_layers() is.
   void forget_layer(int layer);
 
   /// Says who is shown the rows of EngineOptions::taps (not owned; null: nobody).

@@ -69,6 +69,13 @@ class StackSplitter {
     if (config != nullptr) {
       scheme_ = find_scheme(*config, expert_module(stem_, layout_, 0, 0), numbers_->name);
     }
+    if (!scheme_) {
+      throw_bad_file(path_of(*numbers_) + ": tensor " + quote_text(numbers_->name) + " is " +
+                     std::string(dtype_name(numbers_->dtype)) +
+                     ", but no quantization_config says what its numbers mean; expected a group "
+                     "that targets " +
+                     quote_text(expert_module(stem_, layout_, 0, 0)));
+    }
     for (const auto& [part, info] : members_) {
       if (part->role == StackRole::kShape) read_shape(*info);
     }
@@ -78,6 +85,7 @@ class StackSplitter {
       if (part->role == StackRole::kActivations) {
         to.tensors.push_back(*info);
         to.tensors.back().name = stem_ + std::string(part->suffix);
+        to.tensors.back().fused_from = info->name;
         continue;
       }
       for (int64_t expert = 0; expert < experts_; ++expert) {
@@ -214,6 +222,14 @@ class StackSplitter {
     return {1};
   }
 
+  /// Refuses a part of the stack whose `units` may hold rows of the gate and of up.
+  [[noreturn]] void refuse_shared(const TensorInfo& info, const std::string& units) const {
+    throw_unsupported(path_of(info) + ": tensor " + quote_text(info.name) + " stands for " + units +
+                      " each, and the first " + std::to_string(rows_) + " rows of " +
+                      quote_text(numbers_->name) +
+                      " are the gate; expected whole ones of gate and of up");
+  }
+
   TensorInfo scales_of(const TensorInfo& info, int64_t expert, int half) const {
     if (count_of(info) == 1) return elements_of(info, 0, shape_of_one());
     check_experts(info);
@@ -226,12 +242,17 @@ class StackSplitter {
       return rows_of(info, expert, 0,
                      is_flat ? std::vector<int64_t>{high} : std::vector<int64_t>{high, wide});
     }
-    const int64_t block = scheme_ ? scheme_->block_rows : 1;  // 0: one block
+    const int64_t block = scheme_->block_rows;  // 0: one block
     const auto blocks = [&](int64_t rows) { return block == 0 ? 1 : (rows + block - 1) / block; };
     const int64_t of_half = blocks(rows_), of_both = blocks(2 * rows_);
-    const int64_t group = scheme_ ? scheme_->group_size : 0;
+    const int64_t group = scheme_->group_size;
     const bool is_of_both = high == of_both && numbers_->dtype == DType::kF8E4M3 &&
                             (group == 0 ? wide == 1 : wide == (numbers_->shape[2] - 1) / group + 1);
+    // Scales of gate and of up may be as many as those of blocks that reach from one into the
+    // other.
+    if (is_of_both && block > 0 && of_both == 2 * of_half && rows_ % block != 0) {
+      refuse_shared(info, std::to_string(block) + " rows");
+    }
     if (high == 2 * of_half) {
       if (is_flat) return rows_of(info, expert, half, {of_half});
       if (of_half * wide == 1) return rows_of(info, expert, half, shape_of_one());
@@ -239,12 +260,7 @@ class StackSplitter {
     }
     if (is_of_both && of_both == 1) return elements_of(info, expert * wide, {1, wide});
     if (!is_flat && high == of_half && wide % 2 == 0) return columns_of(info, expert, half);
-    if (is_of_both) {
-      throw_unsupported(path_of(info) + ": tensor " + quote_text(info.name) + " has scales of " +
-                        std::to_string(block) + " rows, and the first " + std::to_string(rows_) +
-                        " rows of " + quote_text(numbers_->name) +
-                        " are the gate; expected whole blocks of gate and of up");
-    }
+    if (is_of_both) refuse_shared(info, std::to_string(block) + " rows");
     refuse(info, "[experts, " + std::to_string(2 * of_half) + ", groups], or gate and up side by " +
                      "side [experts, " + std::to_string(of_half) + ", 2 x groups], from " +
                      quote_text(numbers_->name));
@@ -256,9 +272,13 @@ class StackSplitter {
     if (info.shape.size() != 3) refuse(info, "I32 [experts, words, groups]");
     const int64_t high = info.shape[1], wide = info.shape[2];
     if (halves_ == 1) return rows_of(info, expert, 0, {high, wide});
-    const int bits = scheme_ ? scheme_->bits : 4;
+    const int bits = scheme_->bits;
     for (const BitPacking packing : {BitPacking::kDense, BitPacking::kPadded}) {
       const int64_t words = packed_word_count(rows_, bits, packing);
+      const bool is_of_both = high == packed_word_count(2 * rows_, bits, packing);
+      const bool has_whole_words =
+          packing == BitPacking::kPadded ? rows_ % (32 / bits) == 0 : rows_ * bits % 32 == 0;
+      if (is_of_both && !has_whole_words) refuse_shared(info, "words of 32 bits");
       if (high == 2 * words) return rows_of(info, expert, half, {words, wide});
       if (high == words && wide % 2 == 0) return columns_of(info, expert, half);
     }
@@ -310,7 +330,7 @@ StackedModules split_stacked_modules(std::vector<TensorInfo> tensors,
     bool is_quantized = false;  // a tensor says so
     const TensorInfo* bias = nullptr;
   };
-  std::map<std::string, Stack> stacks;
+  std::map<std::string, Stack, std::less<>> stacks;
   for (const TensorInfo& info : tensors) {
     const std::optional<StackName> found = stack_name(info.name);
     if (!found) continue;
@@ -329,17 +349,18 @@ StackedModules split_stacked_modules(std::vector<TensorInfo> tensors,
     result.tensors = std::move(tensors);
     return result;
   }
-  const auto is_bias = [&](const TensorInfo& info, const std::string& stem) {
-    return info.name == stem + "_bias" || info.name == stem + ".bias";
-  };
+  for (const TensorInfo& info : tensors) {
+    const std::string_view name = info.name;
+    if (!name.ends_with("_bias") && !name.ends_with(".bias")) continue;
+    const auto found = stacks.find(name.substr(0, name.size() - std::string_view("_bias").size()));
+    if (found != stacks.end()) found->second.bias = &info;
+  }
   std::vector<bool> is_taken(tensors.size(), false);
   for (auto& [stem, stack] : stacks) {
     StackSplitter splitter(stem, *stack.layout, stack.members, files);
     if (!splitter.has_numbers()) continue;  // a load names what nothing asks for
     splitter.refuse_floats();
-    for (const TensorInfo& info : tensors) {
-      if (is_bias(info, stem)) splitter.refuse_bias(info);
-    }
+    if (stack.bias != nullptr) splitter.refuse_bias(*stack.bias);
     for (const auto& [part, info] : stack.members) {
       is_taken[static_cast<size_t>(info - tensors.data())] = true;
     }

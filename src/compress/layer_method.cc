@@ -104,11 +104,11 @@ void LayerWork::try_out(const PlannedTensor& planned, const QuantizedMatrix& mat
                         const Fold* fold) {
   std::vector<float> values = dequantize_matrix(matrix);
   if (fold != nullptr) undo_fold(*fold, matrix.cols, values);
-  run_.engine().replace_matrix(planned.module, values);
+  run_.replace_matrix(planned.module, values);
 }
 
 void LayerWork::restore(const PlannedTensor& planned) {
-  run_.engine().replace_matrix(planned.module, plain_weights(planned));
+  run_.replace_matrix(planned.module, plain_weights(planned));
 }
 
 void LayerWork::finish(const PlannedTensor& planned, std::span<const float> weights,

@@ -65,7 +65,7 @@ class LayerRun::Reader final : public TapReader {
 LayerRun::LayerRun(const std::string& model, std::span<const std::vector<int32_t>> texts,
                    std::span<const LayerSites> layers, bool keeps_state, int threads,
                    bool is_lenient)
-    : layers_(layers), runs_whole_(keeps_state) {
+    : runs_whole_(keeps_state) {
   EngineOptions options = text_options(texts, threads, is_lenient);
   options.mmap_weights = !runs_whole_;
   if (!runs_whole_) options.max_sequences = static_cast<int>(texts.size() + 1);
@@ -134,10 +134,14 @@ void LayerRun::pass() {
   ++layer_;
 }
 
+void LayerRun::replace_matrix(const std::string& module, std::span<const float> values) {
+  engine_->replace_matrix(module, values);
+  replaced_.insert(module);
+}
+
 void LayerRun::leave_layer() {
-  for (const SiteMatrix& matrix : layers_[static_cast<size_t>(layer_)].matrices) {
-    engine_->restore_matrix(matrix.module);
-  }
+  for (const std::string& module : replaced_) engine_->restore_matrix(module);
+  replaced_.clear();
   // The layer that was passed has to be one that the texts were seen by.
   if (layer_ > 0) engine_->forget_layer(layer_ - 1);
 }

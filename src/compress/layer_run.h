@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "hessian.h"
@@ -34,12 +36,13 @@ void run_text(Engine& engine, std::span<const int32_t> ids);
 /// whole for each layer that is looked at. Not thread-safe.
 class LayerRun {
  public:
-  /// The texts and the layers must stay. Throws what Engine::load throws, and kInvalidArgument for
+  /// The texts must stay. Throws what Engine::load throws, and kInvalidArgument for
   /// a text that is longer than the model's context or has ids beyond its vocabulary.
   LayerRun(const std::string& model, std::span<const std::vector<int32_t>> texts,
            std::span<const LayerSites> layers, bool keeps_state, int threads, bool is_lenient);
 
-  Engine& engine() { return *engine_; }
+  /// Engine::replace_matrix(), of a matrix of the next layer.
+  void replace_matrix(const std::string& module, std::span<const float> values);
   /// Returns what the places of the next layer show, in their order, and behind them what leaves
   /// the layer.
   std::vector<SiteRows> look();
@@ -67,8 +70,8 @@ class LayerRun {
   std::vector<SiteRows> read_texts(size_t first_tap, size_t count, std::span<const Text> texts);
 
   std::unique_ptr<Engine> engine_;
-  std::span<const LayerSites> layers_;
-  std::vector<size_t> first_tap_;  // by layer
+  std::vector<size_t> first_tap_;   // by layer
+  std::set<std::string> replaced_;  // modules of the next layer
   std::vector<Text> texts_;
   bool runs_whole_;
   int layer_ = 0;  // the next one

@@ -139,10 +139,9 @@ DType wide_dtype(const Checkpoint& checkpoint) {
 }  // namespace
 
 bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name) {
-  for (const std::string_view suffix : {"_scale", "_scale_inv"}) {
+  for (const std::string_view suffix : {"_scale", "_scale_inv", ".scale"}) {
     if (!name.ends_with(suffix)) continue;
-    const std::string_view base = name.substr(0, name.size() - suffix.size());
-    const std::string module(base.substr(0, base.rfind('.')));
+    const std::string module(name.substr(0, name.rfind('.')));
     const TensorInfo* weight = checkpoint.find(module + ".weight");
     if (weight != nullptr && weight->dtype == DType::kF8E4M3) return true;
   }

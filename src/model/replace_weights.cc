@@ -79,10 +79,9 @@ const kernels::Weight& CheckpointWeights::find_replaceable(const std::string& mo
 void* CheckpointWeights::writable_floats(const std::string& module) {
   kernels::Weight& weight = matrices_.at(module);
   const auto mapped = mapped_floats_.find(module);
-  if (mapped != mapped_floats_.end() && mapped->second.instead.data() == nullptr) {
+  if (mapped != mapped_floats_.end() && !mapped->second.instead) {
     const size_t bytes = kernels::packed_bytes(weight).data;
-    mapped->second.instead = OwnPages(bytes, "tensor '" + module + "'");
-    weight.data = mapped->second.instead.data();
+    weight.data = mapped->second.instead.emplace(bytes, "tensor '" + module + "'").data();
     drop_pages(mapped->second.data, bytes);
   }
   return const_cast<void*>(weight.data);
@@ -94,7 +93,7 @@ void CheckpointWeights::restore(const std::string& module) {
   if (mapped == mapped_floats_.end()) return replace(module, checkpoint_);
   kernels::Weight& weight = matrices_.at(module);
   weight.data = mapped->second.data;
-  mapped->second.instead = {};
+  mapped->second.instead.reset();
   drop_pages(weight.data, kernels::packed_bytes(weight).data);
 }
 

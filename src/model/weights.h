@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kv/mapped_memory.h"
 #include "model/expert_cache.h"
-#include "model/own_pages.h"
 #include "model/stored_matrix.h"
 #include "ops/plan.h"
 #include "vitrine/checkpoint.h"
@@ -140,7 +141,7 @@ class CheckpointWeights : public ops::PackedWeights {
   /// A matrix of floats that stands in the mapped file, or stood there until it was replaced.
   struct MappedFloats {
     const void* data = nullptr;  // in the file
-    OwnPages instead{};
+    std::optional<kv::MappedMemory> instead{};
   };
   std::map<std::string, MappedFloats> mapped_floats_;  // by module
   std::map<std::string, std::vector<float>> vectors_;

@@ -242,7 +242,7 @@ TEST_F(StackedModulesTest, RefusesTensorsThatDoNotFit) {
   expect_error(config, with(good, kStem + "0.up_proj.weight", bytes_of(DType::kF8E4M3, {2, 2}, 1)),
                {"the fused tensor '" + kGateUp, "stands elsewhere too"});
   expect_error(float8_config({24, 32}), with(good, scale, scales_of({kExperts, 3, 2})),
-               {scale, "scales of 24 rows", "the first 32 rows", "are the gate"},
+               {scale, "stands for 24 rows each", "the first 32 rows", "are the gate"},
                ErrorKind::kUnsupported);
 }
 
@@ -253,6 +253,20 @@ TEST_F(StackedModulesTest, RefusesWhatMayBeReadInTwoWays) {
   expect_error(config, floats, {kGateUp, "is BF16", "_scale'", "save without repack_moe"},
                ErrorKind::kUnsupported);
   expect_error(nullptr, floats, {"save without repack_moe"}, ErrorKind::kUnsupported);
+  // As many scales of blocks that reach from the gate into up as of gate and of up.
+  StoredTensors blocks = {{kGateUp, bytes_of(DType::kF8E4M3, {kExperts, 2 * kRows, kCols}, 1)},
+                          {kGateUp + "_scale_inv", scales_of({kExperts, 2, 2})}};
+  expect_error(float8_config({48, 32}), blocks, {"_scale_inv'", "stands for 48 rows each"},
+               ErrorKind::kUnsupported);
+  StoredTensors uneven = {
+      {kGateUp + "_packed", bytes_of(DType::kI32, {kExperts, 26, kCols / 8}, 1)},
+      {kGateUp + "_scale", scales_of({kExperts, 26, 2})},
+      {kGateUp + "_zero_point", bytes_of(DType::kI32, {kExperts, 4, 2}, 5)}};
+  expect_error(packed_config("Linear", false), uneven,
+               {"_zero_point'", "words of 32 bits each", "the first 13 rows"},
+               ErrorKind::kUnsupported);
+  expect_error(nullptr, {{kGateUp, bytes_of(DType::kF8E4M3, {kExperts, 2 * kRows, kCols}, 1)}},
+               {kGateUp, "no quantization_config says", "experts.0.gate_proj'"});
   StoredTensors biased = packed_stacks();
   biased[kGateUp + "_bias"] = scales_of({kExperts, 2 * kRows});
   expect_error(config, biased, {"gate_up_proj_bias'", "may take turns"}, ErrorKind::kUnsupported);

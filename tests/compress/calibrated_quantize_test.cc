@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tests/checkpoint/quantized_folders.h"
 #include "tests/compress/model_divergence.h"
 
 namespace vitrine::testing {
@@ -129,6 +130,26 @@ TEST(CalibratedQuantize, EightBitFloatsGoByWhatTheyMean) {
       return tensor.calibration_rows > 0;
     }));
     EXPECT_FALSE(std::filesystem::exists(folder / ".a.tmp-layers"));
+  }
+}
+
+// As transformers 5 writes them: experts in one tensor, scales of blocks by two names.
+TEST(CalibratedQuantize, TakesBlocksOf8BitFloatsInOneTensor) {
+  const std::string source = quantized_folder("fp8_stacked");
+  for (const char* method : {"rtn", "gptq"}) {
+    SCOPED_TRACE(method);
+    const TemporaryFolder folder;
+    QuantizeOptions options = gptq_options(source, "int8", 6, 24);
+    options.method = method;
+    if (options.method == "rtn") options.calibration.clear();
+    const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
+    EXPECT_TRUE(std::ranges::any_of(report.quantized, [](const QuantizedTensorReport& tensor) {
+      return tensor.name.find(".self_attn.q_proj") != std::string::npos;
+    }));
+    for (const TensorInfo& info : Checkpoint::open(folder / "out").tensors()) {
+      EXPECT_FALSE(info.name.ends_with(".scale")) << info.name;
+    }
+    EXPECT_LT(model_divergence(source, folder / "out"), 0.01);
   }
 }
 

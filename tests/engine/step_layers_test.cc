@@ -231,7 +231,15 @@ TEST_F(StepLayersErrors, WhatCannotBeForgottenStays) {
   ASSERT_EQ(refusal({4, 5, 6}, {0, -1}, 0), "nothing");
   const PrefixId prefix = engine_->retain(sequence_, 3);
   EXPECT_NE(refused(0).find("stand in 1 prefixes"), std::string::npos);
-  EXPECT_EQ(refusal({7}, {0, -1}, 0), "nothing");
+  // All that was there still is.
+  const std::vector<int32_t> ids = {4, 5, 6, 7};
+  const Rows expected = score(*engine_, ids);
+  for (const SequenceId each : {sequence_, engine_->attach(prefix, 3)}) {
+    Rows rows;
+    feed(*engine_, each, ids, 3, 4, 0, rows);
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows.at(3), expected.at(3));
+  }
   engine_->release_prefix(prefix);
   engine_->forget_layer(1);
   EXPECT_NE(refusal({8}, {0, -1}, 0).find("expected layers that stand equal"), std::string::npos);

@@ -156,8 +156,10 @@ class Executor {
   }
   /// Puts a matrix's own numbers back (Engine::restore_matrix).
   virtual void restore_matrix(const std::string& module) { refuse_replacement(module); }
-  /// Gives back the memory of a layer's keys and values; false where others read them.
-  virtual bool forget_layer(int /*layer*/) { return false; }
+  /// Returns whether a layer has keys and values that it alone reads, and that can be forgotten.
+  virtual bool keeps_own(int /*layer*/) const { return false; }
+  /// Gives back the memory of the keys and values of such a layer.
+  virtual void forget_layer(int /*layer*/) {}
   /// Copies one KV block in every layer that sees all positions, or within a window.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual void copy_window_block(int32_t /*from*/, int32_t /*to*/) {}

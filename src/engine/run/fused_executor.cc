@@ -144,7 +144,8 @@ class FusedExecutor final : public Executor, private BlockAccess {
     weights_.restore(module);
     use_new_weights();
   }
-  bool forget_layer(int layer) override { return kv_.forget_layer(layer); }
+  bool keeps_own(int layer) const override { return kv_.keeps_own(layer); }
+  void forget_layer(int layer) override { kv_.forget_layer(layer); }
 
   void copy_state(int32_t from, int32_t to) override {
     const size_t bytes = state_floats_ * sizeof(float);

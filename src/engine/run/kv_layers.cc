@@ -126,11 +126,15 @@ void KvLayers::clear_block(bool windowed, int32_t block) const {
   visit_planes(windowed, block, [](std::byte* at, size_t bytes) { std::memset(at, 0, bytes); });
 }
 
-bool KvLayers::forget_layer(int layer) const {
+bool KvLayers::keeps_own(int layer) const {
   const auto index = static_cast<size_t>(layer);
-  if (is_shared_[index]) return false;
   const auto& [first, second] = planes_[index];
-  if (first.num_bytes() + second.num_bytes() == 0) return true;
+  return !is_shared_[index] && first.num_bytes() + second.num_bytes() > 0;
+}
+
+void KvLayers::forget_layer(int layer) const {
+  const auto index = static_cast<size_t>(layer);
+  const auto& [first, second] = planes_[index];
   // What the layers beside have in the pages at both ends stays.
   const size_t page = kv::MappedMemory::page_bytes();
   const auto begin = static_cast<size_t>(static_cast<const std::byte*>(layers_[index].view.keys) -
@@ -138,7 +142,6 @@ bool KvLayers::forget_layer(int layer) const {
   const size_t end = begin + first.num_bytes() + second.num_bytes();
   const size_t first_page = (begin + page - 1) / page * page, last_page = end / page * page;
   if (first_page < last_page) memory_->forget(first_page, last_page - first_page);
-  return true;
 }
 
 }  // namespace vitrine::engine

@@ -39,9 +39,10 @@ class KvLayers {
   void read_block(bool windowed, int32_t block, std::byte* to) const;
   void write_block(bool windowed, int32_t block, const std::byte* from) const;
   void clear_block(bool windowed, int32_t block) const;
-  /// Gives back the memory of a layer's keys and values, which are zeros then. That of a layer
-  /// whose keys and values others read stays as it is, and false is returned.
-  bool forget_layer(int layer) const;
+  /// Returns whether a layer has keys and values that no other one reads.
+  bool keeps_own(int layer) const;
+  /// Gives back the memory of such a layer's keys and values, which are zeros then.
+  void forget_layer(int layer) const;
 
  private:
   /// The two parts of a layer's memory: keys and values, or closed and open forms of blocks.

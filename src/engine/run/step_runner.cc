@@ -255,7 +255,9 @@ void StepRunner::forget_layer(int layer) {
   }
   require_layers(model_);
   leads_.clear();
-  if (model_.executor->forget_layer(layer)) model_.pool.forget_layer(layer);
+  if (!model_.executor->keeps_own(layer)) return;
+  model_.pool.forget_layer(layer);  // which may refuse
+  model_.executor->forget_layer(layer);
 }
 
 std::span<const float> StepRunner::features(SequenceId sequence) const {
