@@ -83,7 +83,10 @@ void open_weights(const std::string& folder, Checkpoint::Impl& impl) {
   const std::string single_path = folder + "/model.safetensors";
   const std::string index_path = folder + "/model.safetensors.index.json";
   std::map<std::string, std::string> shard_of_tensor;
-  if (checkpoint::file_exists(single_path)) {
+  if (impl.quantization) impl.weight_paths = impl.quantization->find_weight_files(folder);
+  if (!impl.weight_paths.empty()) {
+    // Named by the writer of the quantized model.
+  } else if (checkpoint::file_exists(single_path)) {
     impl.weight_paths = {single_path};
   } else if (checkpoint::file_exists(index_path)) {
     impl.index_path = index_path;

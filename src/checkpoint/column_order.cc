@@ -121,7 +121,7 @@ void match_orders(QuantizedTensors& tensors, const std::optional<QuantizedTensor
   const bool fits = partner && is_sortable(*partner) &&
                     *partner->column_groups == *tensors.column_groups &&
                     sorted(*partner).group_size == sorted(tensors).group_size;
-  if (!fits) tensors.widened_for = "gate and up of unlike orders (g_idx) or groups";
+  if (!fits) tensors.widened_for = "gate and up of unlike column orders or groups";
 }
 
 }  // namespace vitrine::checkpoint

@@ -12,7 +12,7 @@
 namespace vitrine::checkpoint {
 
 /// Why a module is floats whose columns, once they are sorted by group, are integers in groups.
-inline constexpr std::string_view kActOrder = "the order of its columns (g_idx)";
+inline constexpr std::string_view kActOrder = "the order of its columns (act-order)";
 
 /// Says whether rows that are floats read as integers, too, with their columns sorted by group.
 inline bool is_sortable(const QuantizedTensors& tensors) {

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Values of `tokenizer.ggml.token_type`.
-constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
+constexpr int32_t kNormalType = 1, kControlType = 3, kUserDefinedType = 4, kUnusedType = 5;
 
 /// How a tokenizer cuts words, without what changes no cut.
 Json plain_steps(const Json& pre_tokenizer) {
@@ -92,7 +92,7 @@ class TokenizerKeys {
 
   void set_tokens(const Json& model) {
     tokens_.resize(static_cast<size_t>(vocab_size_));
-    std::vector<int32_t> types(tokens_.size(), kUnused);
+    std::vector<int32_t> types(tokens_.size(), kUnusedType);
     const auto put = [&](const Json& id, const std::string& text, int32_t type) {
       if (!id.is_number_unsigned() || id.get<uint64_t>() >= tokens_.size()) {
         throw_bad_file(place_ + ": token " + quote_text(text) + " has the id " + id.dump() +
@@ -104,14 +104,14 @@ class TokenizerKeys {
     const Json vocab = model.value("vocab", Json::object());
     const Json added = json_.value("added_tokens", Json::array());
     for (const auto& [text, id] : vocab.items()) {
-      put(id, text, kNormal);
+      put(id, text, kNormalType);
     }
     for (const Json& token : added) {
       put(token.value("id", Json()), token.value("content", ""),
-          token.value("special", false) ? kControl : kUserDefined);
+          token.value("special", false) ? kControlType : kUserDefinedType);
     }
     for (size_t id = 0; id < tokens_.size(); ++id) {
-      if (types[id] == kUnused) tokens_[id] = "[PAD" + std::to_string(id) + "]";
+      if (types[id] == kUnusedType) tokens_[id] = "[PAD" + std::to_string(id) + "]";
     }
     writer_.set_strings("tokenizer.ggml.tokens", tokens_);
     writer_.set_i32s("tokenizer.ggml.token_type", types);

@@ -149,6 +149,11 @@ int kernel_group(int64_t stored, int64_t cols) {
   return 0;
 }
 
+void drop_filling(QuantizedTensors& tensors, int64_t rows) {
+  const int64_t multiple = tensors.layout->row_multiple();
+  if (rows > 0 && tensors.rows == (rows + multiple - 1) / multiple * multiple) tensors.rows = rows;
+}
+
 void choose_reading(QuantizedTensors& tensors) {
   tensors.scale_dtype = tensors.scales->dtype;
   tensors.bits = tensors.stored_bits == 3 ? 3 : tensors.stored_bits <= 4 ? 4 : 8;

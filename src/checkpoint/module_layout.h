@@ -70,6 +70,10 @@ class ModuleLayout {
   virtual std::string_view suffix() const = 0;
   /// Finds and checks a module's tensors. Throws kBadFile, kUnsupported.
   virtual QuantizedTensors find(const ModulePlace& place) const = 0;
+  /// Returns the name of the tensor that column_groups are read from.
+  virtual std::string_view order_name() const { return "g_idx"; }
+  /// Returns what files fill up the rows of a matrix to a multiple of.
+  virtual int64_t row_multiple() const { return 1; }
 
   // Rows [row_begin, row_end). All throw kIo, kBadFile; kInvalidArgument for what a layout hasn't.
 
@@ -110,6 +114,10 @@ const ModuleLayout& modelopt_nvfp4_layout();  ///< weight of ModelOpt, U8
 const ModuleLayout& mxfp4_layout();           ///< weight_packed, U8: blocks once the folder is open
 const ModuleLayout& mxfp8_layout();           ///< weight, F8_E4M3 with E8M0 scales of 32 columns
 const ModuleLayout& sparse24_layout();        ///< compressed: what two of four columns hold
+const ModuleLayout& exl2_layout();            ///< q_weight of exllamav2, bits that differ by group
+
+/// Drops the rows that a file has behind the `rows` of a matrix, to fill them up.
+void drop_filling(QuantizedTensors& tensors, int64_t rows);
 
 /// Sets how the rows of a module of integers are read: its bits, its group, the type of its scales,
 /// or that they are floats. `stored_bits`, `stored_group`, `scales` and `column_groups` are set.

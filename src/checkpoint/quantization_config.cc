@@ -13,7 +13,7 @@ core::Registry<std::string, ReadQuantization>& registered_quant_methods() {
 }
 
 constexpr const char* kExpectedMethods =
-    "'compressed-tensors', 'gptq', 'awq', 'auto-round', 'modelopt', 'fp8' or 'mxfp4'";
+    "'compressed-tensors', 'gptq', 'awq', 'auto-round', 'modelopt', 'exl2', 'fp8' or 'mxfp4'";
 
 }  // namespace
 

@@ -23,6 +23,10 @@ class QuantizationConfig {
   /// Returns what applies to a linear module of that name; nothing where it is left out. Throws
   /// kUnsupported for an expression that takes too many steps.
   virtual std::optional<QuantizedModule> find(std::string_view module_name) const = 0;
+  /// Returns the paths of a folder's weight files, where the method's writer has names of its own
+  /// for them; none where there are none, and in Hugging Face's. Throws kBadFile where one is
+  /// missing.
+  virtual std::vector<std::string> find_weight_files(const std::string&) const { return {}; }
   /// Returns what the config asks for beside weights and what is done about it, one line each.
   const std::vector<std::string>& notes() const { return notes_; }
 

@@ -198,7 +198,7 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
 std::string QuantizedTensors::runs_as() const {
   if (blocks != nullptr) return std::string(blocks->name);
   if (checkpoint::is_sortable(*this)) {
-    return checkpoint::sorted(*this).runs_as() + ", sorted by g_idx";
+    return checkpoint::sorted(*this).runs_as() + ", sorted by " + std::string(layout->order_name());
   }
   if (floats) {
     const std::string name = *floats == DType::kBF16  ? "bf16"

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "checkpoint/module_layout.h"
 #include "model/latent_halves.h"
 #include "model/named_vector.h"
 #include "model/stored_matrix.h"
@@ -20,7 +21,8 @@ class CheckpointFloats final : public FloatWeights {
 
   FloatMatrix read_matrix(const std::string& module, int64_t rows, int64_t cols) const override {
     FloatMatrix matrix;
-    if (const auto quantized = checkpoint_.find_quantized_tensors(module)) {
+    if (auto quantized = checkpoint_.find_quantized_tensors(module)) {
+      checkpoint::drop_filling(*quantized, rows);
       check_matrix_shape(checkpoint_, module, quantized->rows, quantized->cols, rows, cols);
       const bool is_float = quantized->floats || quantized->number_format == NumberFormat::kE4M3;
       matrix.group_size = quantized->blocks != nullptr ? kBlockGroup

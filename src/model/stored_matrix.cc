@@ -277,6 +277,7 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
   StoredMatrix matrix;
   matrix.quantized = checkpoint.find_quantized_tensors(module);
   if (matrix.quantized) {
+    checkpoint::drop_filling(*matrix.quantized, rows);
     if (takes_order && checkpoint::is_sortable(*matrix.quantized)) {
       matrix.column_order =
           std::make_shared<const std::vector<int32_t>>(checkpoint::column_order(*matrix.quantized));

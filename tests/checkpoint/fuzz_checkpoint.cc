@@ -233,6 +233,22 @@ std::vector<Files> healthy_folders() {
         DType::kI32,
         {2, 2, 1},
         0x77}});
+  SafetensorsWriter lines(folder / "lines");  // 3 bits in 32 columns, 2 in 8
+  lines.declare("m.q_groups", DType::kI16, {4});
+  lines.declare("m.q_invperm", DType::kI32, {40});
+  lines.declare("m.q_scale", DType::kI32, {2, 4});
+  lines.declare("m.q_scale_max", DType::kF16, {2});
+  lines.declare("m.q_weight", DType::kI32, {4, 32});
+  lines.begin();
+  const int16_t ends[] = {3, 0, 2, 3};
+  lines.write("m.q_groups", std::as_bytes(std::span(ends)));
+  int32_t order[40];
+  for (int32_t i = 0; i < 40; ++i) order[i] = 39 - i;
+  lines.write("m.q_invperm", std::as_bytes(std::span(order)));
+  lines.write("m.q_scale", std::vector<std::byte>(32, std::byte{0x71}));
+  lines.write("m.q_scale_max", std::vector<std::byte>(4, std::byte{0x3c}));
+  lines.write("m.q_weight", std::vector<std::byte>(512, std::byte{0x71}));
+  lines.finish();
   const auto quantized_by = [&](const std::string& fields) {
     std::string with = config;
     with.insert(with.rfind('}'), R"(, "quantization_config": {)" + fields + "}");
@@ -255,6 +271,8 @@ std::vector<Files> healthy_folders() {
           "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": {
           "num_bits": 4, "type": "int", "symmetric": false, "group_size": 32}}})")},
        {"model.safetensors", content("stacked4")}},
+      {{"config.json", quantized_by(R"("quant_method": "exl2", "bits": 2.5, "head_bits": 6)")},
+       {"output-00001-of-00001.safetensors", content("lines")}},
       {{"config.json", config},
        {"hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16,
           "exclude_modules": ["lm_head*"]}})"},

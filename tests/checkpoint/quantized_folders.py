@@ -45,10 +45,10 @@ class TinyModel:
         hidden, heads = c["hidden_size"], c["num_attention_heads"] * c["head_dim"]
         kv_heads = c["num_key_value_heads"] * c["head_dim"]
         self.linear, self.others = {}, {}
-        self.others["model.embed_tokens.weight"] = self.matrix(VOCAB, hidden)
+        self.others["model.embed_tokens.weight"] = self.matrix(c["vocab_size"], hidden)
         self.others["model.norm.weight"] = self.norm(hidden)
         if not c["tie_word_embeddings"]:
-            self.linear["lm_head"] = self.matrix(VOCAB, hidden)
+            self.linear["lm_head"] = self.matrix(c["vocab_size"], hidden)
         for layer in range(c["num_hidden_layers"]):
             at = f"model.layers.{layer}."
             for name in ("input_layernorm", "post_attention_layernorm"):
