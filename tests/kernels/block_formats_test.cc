@@ -8,6 +8,7 @@
 #include "../support/test_data.h"
 #include "kernel_test_util.h"
 #include "kernels/cpu/blocks/list.h"
+#include "widened_products.h"
 
 namespace vitrine::kernels::testing {
 namespace {
@@ -248,6 +249,22 @@ TEST(BlockFormats, ProductsAgainstDouble) {
             }
           }
         }
+      }
+    }
+  }
+}
+
+/// Rows of floats, times what the blocks mean.
+TEST(BlockFormats, WidenedProductsAreThoseOfTheirFloats) {
+  Random random(23);
+  for (const Format& format : kFormats) {
+    SCOPED_TRACE(format.file);
+    for (const int64_t rows : {5, 48}) {
+      const Matrix matrix = random_blocks(random, format.format, rows, 512);
+      if (format.format == BlockFormat::kQ2_K) {
+        EXPECT_FALSE(has_widened_products(matrix.weight));
+      } else {
+        expect_widened_products(random, matrix);
       }
     }
   }
