@@ -19,8 +19,8 @@ std::optional<LatentHalves> find_latent_halves(const Checkpoint& checkpoint,
   return halves;
 }
 
-std::vector<float> join_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves,
-                                      int64_t rows, int64_t cols) {
+void check_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves, int64_t rows,
+                         int64_t cols) {
   const std::vector<int64_t>&key_shape = halves.keys->shape, &value_shape = halves.values->shape;
   const bool fits = key_shape.size() == 3 && value_shape.size() == 3 &&
                     key_shape[0] == value_shape[0] && key_shape[1] == cols &&
@@ -34,6 +34,12 @@ std::vector<float> join_latent_halves(const Checkpoint& checkpoint, const Latent
                     std::to_string(cols) +
                     "]; expected [heads, latent, rows] and [heads, rows, latent]");
   }
+}
+
+std::vector<float> join_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves,
+                                      int64_t rows, int64_t cols) {
+  check_latent_halves(checkpoint, halves, rows, cols);
+  const std::vector<int64_t>&key_shape = halves.keys->shape, &value_shape = halves.values->shape;
   const std::vector<float> keys = checkpoint.read_f32(*halves.keys);
   const std::vector<float> values = checkpoint.read_f32(*halves.values);
   const int64_t heads = key_shape[0], key_rows = key_shape[2], value_rows = value_shape[1];

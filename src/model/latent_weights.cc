@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/widened_products.h"
 #include "model/float_weights.h"
 #include "model/latent_halves.h"
 
@@ -38,7 +39,29 @@ void store(kernels::WeightFormat format, std::byte* to, int64_t index, float val
   std::memcpy(to + index * int64_t{sizeof(bits)}, &bits, sizeof(bits));
 }
 
+/// Each head's rows are tiles of their own.
+bool is_multiplied_widened(const kernels::Weight& half, int64_t rows_of_head) {
+  return kernels::has_widened_products(half) && rows_of_head % kernels::kTileRows == 0;
+}
+
 }  // namespace
+
+std::optional<LatentBlocks> find_latent_blocks(const Checkpoint& checkpoint,
+                                               const ops::LatentModule& module) {
+  const auto halves = find_latent_halves(checkpoint, module.module);
+  if (!halves) return std::nullopt;
+  const int64_t key_rows = module.heads * module.latent;
+  const int64_t value_rows = module.heads * module.value_rows;
+  check_latent_halves(checkpoint, *halves, module.heads * module.key_rows + value_rows,
+                      module.latent);
+  const auto keys = find_block_matrix(*halves->keys, key_rows, module.key_rows);
+  const auto values = find_block_matrix(*halves->values, value_rows, module.latent);
+  if (!keys || !values || !is_multiplied_widened(keys->weight, module.latent) ||
+      !is_multiplied_widened(values->weight, module.value_rows)) {
+    return std::nullopt;
+  }
+  return LatentBlocks{*keys, *values};
+}
 
 ops::LatentWeights find_latent_weights(const Checkpoint& checkpoint,
                                        const ops::LatentModule& module) {

@@ -15,10 +15,13 @@ namespace {
 
 using ops::whole_lines;
 
+bool has_kernel_blocks(const TensorInfo& info) {
+  return info.block_format != nullptr && kernels::has_block_format(info.block_format->ggml_type);
+}
+
 const TensorInfo* find_blocks(const Checkpoint& checkpoint, const std::string& module) {
   const TensorInfo* info = checkpoint.find(module + ".weight");
-  const bool fits = info != nullptr && info->shape.size() == 2 && info->block_format != nullptr &&
-                    kernels::has_block_format(info->block_format->ggml_type);
+  const bool fits = info != nullptr && info->shape.size() == 2 && has_kernel_blocks(*info);
   return fits ? info : nullptr;
 }
 
@@ -304,15 +307,23 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
   }
   matrix.info = &checkpoint.require(module + ".weight", shape);
   if (find_packed_blocks(checkpoint, module) != nullptr) {
-    matrix.weight = kernels::block_weight(format_of(*matrix.info), rows, cols);
-    matrix.weight.multiplier = matrix.info->multiplier;
-    matrix.stored_row_bytes = kernels::block_row_bytes(format_of(*matrix.info), cols);
-  } else {
-    matrix.weight.format = float_format(checkpoint, *matrix.info);
-    matrix.weight.rows = rows;
-    matrix.weight.cols = cols;
-    matrix.stored_row_bytes = cols * static_cast<int64_t>(dtype_size(matrix.info->dtype));
+    return find_block_matrix(*matrix.info, rows, cols).value();
   }
+  matrix.weight.format = float_format(checkpoint, *matrix.info);
+  matrix.weight.rows = rows;
+  matrix.weight.cols = cols;
+  matrix.stored_row_bytes = cols * static_cast<int64_t>(dtype_size(matrix.info->dtype));
+  matrix.bytes = kernels::packed_bytes(matrix.weight);
+  return matrix;
+}
+
+std::optional<StoredMatrix> find_block_matrix(const TensorInfo& info, int64_t rows, int64_t cols) {
+  if (!has_kernel_blocks(info)) return std::nullopt;
+  StoredMatrix matrix;
+  matrix.info = &info;
+  matrix.weight = kernels::block_weight(format_of(info), rows, cols);
+  matrix.weight.multiplier = info.multiplier;
+  matrix.stored_row_bytes = kernels::block_row_bytes(format_of(info), cols);
   matrix.bytes = kernels::packed_bytes(matrix.weight);
   return matrix;
 }

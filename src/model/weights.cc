@@ -195,7 +195,16 @@ const float* CheckpointWeights::vector(const std::string& tensor, int64_t length
 const ops::LatentWeights& CheckpointWeights::latent(const ops::LatentModule& module) {
   auto found = latents_.find(module.module);
   if (found != latents_.end()) return found->second;
-  ops::LatentWeights weights = find_latent_weights(checkpoint_, module);
+  num_parameters_ += module.heads * (module.key_rows + module.value_rows) * module.latent;
+  ops::LatentWeights weights;
+  auto blocks = takes_blocks_ ? find_latent_blocks(checkpoint_, module) : std::nullopt;
+  if (blocks) {
+    pack_later(blocks->keys, module.module);
+    pack_later(blocks->values, module.module);
+    weights = {blocks->keys.weight, blocks->values.weight};
+    return latents_.emplace(module.module, weights).first->second;
+  }
+  weights = find_latent_weights(checkpoint_, module);
   const size_t key_bytes = ops::weight_bytes(weights.keys);
   const size_t value_bytes = ops::weight_bytes(weights.values);
   if (read_) {
@@ -207,7 +216,6 @@ const ops::LatentWeights& CheckpointWeights::latent(const ops::LatentModule& mod
   } else {
     num_bytes_ += key_bytes + value_bytes;
   }
-  num_parameters_ += module.heads * (module.key_rows + module.value_rows) * module.latent;
   return latents_.emplace(module.module, weights).first->second;
 }
 
@@ -248,8 +256,8 @@ std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
   for (const auto& [module, weight] : matrices_) add_matrix(weight);
   for (const auto& [module, ordered] : ordered_) add_matrix(ordered.weight);
   for (const auto& [module, halves] : latents_) {
-    add(halves.keys.data, ops::weight_bytes(halves.keys));
-    add(halves.values.data, ops::weight_bytes(halves.values));
+    add_matrix(halves.keys);
+    add_matrix(halves.values);
   }
   return parts;
 }

@@ -4,6 +4,7 @@
 // into the latent's space by the half of kv_b that makes keys, results out of it by the other half.
 #include <algorithm>
 
+#include "kernels/cpu/widened_products.h"
 #include "ops/attention_parts.h"
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
@@ -24,6 +25,7 @@ class PlannedLatentAttention final : public PlannedOp {
         own_(own),
         made_(own.keys_and_values),
         weights_(context.weights.latent(made_)),
+        multiply_widened_(kernels::widened_product(kernel_)),
         norm_(context.weights.vector(own.norm, made_.latent)),
         absorbed_(context.scratch.shared_rows("latent_queries", context.shape.max_tokens,
                                               made_.heads * own.key_dim())),
@@ -88,7 +90,8 @@ class PlannedLatentAttention final : public PlannedOp {
 
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + ".rope+kv_write+latent_attention_" + kv_.codec +
-           "+absorbed_" + weight_kernel_name(weights_.keys);
+           "+absorbed_" + weight_kernel_name(weights_.keys) +
+           (kernels::is_float_format(weights_.keys.format) ? "" : "_widened");
   }
   uint64_t weight_bytes() const override {
     return ops::weight_bytes(weights_.keys) + ops::weight_bytes(weights_.values);
@@ -141,18 +144,27 @@ class PlannedLatentAttention final : public PlannedOp {
     }
   }
 
-  /// Rows [begin, begin + rows) of a matrix of floats.
+  /// Rows [begin, begin + rows) of a matrix, of which the quantized ones are multiplied as the
+  /// floats that they mean.
   void multiply(const kernels::Weight& matrix, int64_t begin, int64_t rows, int32_t tokens,
                 const float* in, int64_t in_stride, float* out, int64_t out_stride) const {
+    const bool is_quantized = !kernels::is_float_format(matrix.format);
     kernels::Weight part = matrix;
+    part.rows = begin;  // what stands before it
+    const kernels::WeightBytes before = kernels::packed_bytes(part);
+    const auto behind = [](const void* data, size_t bytes) {
+      return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + bytes;
+    };
     part.rows = rows;
-    part.data = static_cast<const std::byte*>(matrix.data) +
-                begin * matrix.cols * kernels::element_bytes(matrix.format);
+    part.data = behind(matrix.data, before.data);
+    part.scales = behind(matrix.scales, before.scales);
+    part.offsets = behind(matrix.offsets, before.offsets);
     kernels::Activations input;
     input.values = in;
     input.value_stride = in_stride;
     kernels::RowMap all;
     all.count = tokens;
+    if (is_quantized) return multiply_widened_(part, 0, rows, input, all, out, out_stride);
     kernel_.linear(part, 0, rows, input, all, nullptr, nullptr, out, out_stride);
   }
 
@@ -165,6 +177,7 @@ class PlannedLatentAttention final : public PlannedOp {
   const LatentAttentionParameters& own_;
   const LatentModule& made_;
   const LatentWeights& weights_;
+  kernels::WidenedProduct multiply_widened_;
   const float* norm_;
   RowBuffer& absorbed_;  // [tokens, heads * key_dim]
   RowBuffer& latents_;   // [tokens, heads * latent]

@@ -52,7 +52,7 @@ class BlockModel {
     return file_.bytes() + data_;
   }
 
- private:
+ protected:
   static constexpr uint64_t kWidth = 256;
 
   /// Where the float16 fields of a block lie, and how large its values are as multiples of them.
@@ -97,8 +97,10 @@ class BlockModel {
     std::normal_distribution<float> normal(mean, deviation);
     for (uint64_t i = 0; i < count; ++i) data_ += le(normal(random_));
   }
-  void add_blocks(const std::string& name, const std::vector<uint64_t>& extents) {
-    add_entry(name, extents, format_.ggml_type);
+  /// `as_floats`: the float32 numbers that the blocks mean, in their place.
+  void add_blocks(const std::string& name, const std::vector<uint64_t>& extents,
+                  bool as_floats = false) {
+    add_entry(name, extents, as_floats ? 0 : format_.ggml_type);
     uint64_t count = 1;
     for (const uint64_t extent : extents) count *= extent;
     const auto size = static_cast<size_t>(format_.block_bytes);
@@ -122,7 +124,13 @@ class BlockModel {
               static_cast<char>((block[49 + 2 * i] & 15) | (half >> 4 * i & 15) << 4);
         }
       }
-      data_ += block;
+      if (as_floats) {
+        std::vector<float> values(static_cast<size_t>(format_.block_size));
+        format_.dequantize(reinterpret_cast<const std::byte*>(block.data()), 1, values.data());
+        for (const float value : values) data_ += le(value);
+      } else {
+        data_ += block;
+      }
     }
   }
 
@@ -131,6 +139,62 @@ class BlockModel {
   std::mt19937 random_{20240607};
   GgufFile file_;
   std::string data_;
+};
+
+/// One with latent attention, a dense layer and one of experts. Its matrix kv_b stands as halves.
+class LatentBlockModel : public BlockModel {
+ public:
+  LatentBlockModel(const std::string& name, uint32_t heads) : BlockModel(name), heads_(heads) {}
+
+  /// `halves_as_floats`: those of kv_b hold the same numbers as float32.
+  std::string bytes(bool halves_as_floats = false) {
+    const std::string key = "deepseek2.";
+    file_.entries = {gguf_text("general.architecture", "deepseek2"),
+                     gguf_u32(key + "context_length", 512),
+                     gguf_u32(key + "embedding_length", kWidth),
+                     gguf_u32(key + "block_count", 2),
+                     gguf_u32(key + "feed_forward_length", kWidth),
+                     gguf_u32(key + "expert_feed_forward_length", kWidth),
+                     gguf_u32(key + "expert_count", num_experts_),
+                     gguf_u32(key + "expert_used_count", 2),
+                     gguf_u32(key + "expert_shared_count", 1),
+                     gguf_u32(key + "expert_gating_func", 1),
+                     gguf_u32(key + "attention.head_count", heads_),
+                     gguf_u32(key + "attention.head_count_kv", 1),
+                     gguf_u32(key + "attention.kv_lora_rank", kLatent),
+                     gguf_u32(key + "attention.key_length", kLatent + kTurned),
+                     gguf_u32(key + "attention.value_length", kLatent),
+                     gguf_u32(key + "attention.key_length_mla", kPlain + kTurned),
+                     gguf_u32(key + "attention.value_length_mla", kValue),
+                     gguf_u32(key + "rope.dimension_count", kTurned),
+                     gguf_f32(key + "attention.layer_norm_rms_epsilon", 1e-6F),
+                     gguf_f32(key + "rope.freq_base", 10000.0F)};
+    add_blocks("token_embd.weight", {kWidth, 200});
+    add_floats("output_norm.weight", {kWidth}, 1.0F, 0.1F);
+    for (const std::string block : {"blk.0.", "blk.1."}) {
+      add_floats(block + "attn_norm.weight", {kWidth}, 1.0F, 0.1F);
+      add_floats(block + "ffn_norm.weight", {kWidth}, 1.0F, 0.1F);
+      add_floats(block + "attn_kv_a_norm.weight", {kLatent}, 1.0F, 0.1F);
+      add_blocks(block + "attn_q.weight", {kWidth, heads_ * (kPlain + kTurned)});
+      add_blocks(block + "attn_kv_a_mqa.weight", {kWidth, kLatent + kTurned});
+      add_blocks(block + "attn_k_b.weight", {kPlain, kLatent, heads_}, halves_as_floats);
+      add_blocks(block + "attn_v_b.weight", {kLatent, kValue, heads_}, halves_as_floats);
+      add_blocks(block + "attn_output.weight", {heads_ * kValue, kWidth});
+      const bool is_dense = block == "blk.0.";
+      for (const std::string role : {"ffn_gate", "ffn_up", "ffn_down"}) {
+        add_blocks(block + role + (is_dense ? ".weight" : "_shexp.weight"), {kWidth, kWidth});
+        if (is_dense) continue;
+        add_blocks(block + role + "_exps.weight", {kWidth, kWidth, num_experts_});
+      }
+    }
+    add_floats("blk.1.ffn_gate_inp.weight", {kWidth, num_experts_}, 0.0F, 0.05F);
+    return file_.bytes() + data_;
+  }
+
+ private:
+  static constexpr uint32_t kLatent = 96, kPlain = 64, kTurned = 16, kValue = 32;
+
+  uint32_t heads_;
 };
 
 }  // namespace vitrine::testing
