@@ -2,19 +2,20 @@
 // Absorbed latent attention (MLA; DeepSeek-V2, 2024) for every instruction set's files: heads of
 // one token stand in the lanes of a vector, so that each element of a key is read once for 16 of
 // them, and a lane does what docs/numerics.md says of a query. Internal linkage: each file has its
-// own copy.
+// own copy. Its Table has the vectors (lanes.h); the parts of 16 lanes that a register holds; and
+// kRows, how many sums of 16 lanes registers hold together.
 #pragma once
 
 #include "cpu_kernels.h"
 #include "half.h"
 #include "kv_int16.h"
+#include "latent_sums.h"
 #include "packed.h"
 
 namespace vitrine::kernels {
 namespace {
 
-constexpr int32_t kLatentLanes = 16;  // heads that are computed together
-constexpr int32_t kLatentRows = 8;    // sums that registers hold together
+constexpr int32_t kLatentRows = 8;    // the most sums that registers hold together
 constexpr int32_t kLatentTokens = 4;  // tokens that walk the blocks together
 
 /// One token's query heads, and their running softmax.
@@ -94,37 +95,36 @@ inline typename Table::Lanes latent_softmax(int32_t valid, LatentState& state) {
 
 /// kRows positions' scores, as sums over the elements of their keys.
 template <class Table, int kRows>
-inline void score_rows(const float* const* keys, int32_t head_dim, float scale,
-                       const LatentState& state, float (*scores)[kLatentLanes]) {
-  typename Table::Lanes sum[kRows];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) sum[i] = Table::set(0.0f);
+__attribute__((noinline)) void score_rows(const float* const* keys, int32_t head_dim, float scale,
+                                          const LatentState& state, float (*scores)[kLatentLanes]) {
+  FloatSums<Table, kRows> sums;
+  sums.clear();
   for (int32_t d = 0; d < head_dim; ++d) {
-    const auto query = Table::load(state.query[d]);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) sum[i] = Table::fma(query, Table::set(keys[i][d]), sum[i]);
+    sums.add(state.query[d], [&](int i) { return keys[i][d]; });
   }
+  sums.store(scores);
 #pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) Table::store(scores[i], Table::mul(sum[i], Table::set(scale)));
+  for (int i = 0; i < kRows; ++i) {
+    Table::store(scores[i], Table::mul(Table::load(scores[i]), Table::set(scale)));
+  }
 }
 
 /// Adds weight * value for kRows elements of the value, from `first` on.
 template <class Table, int kRows>
-inline void add_rows(const float* const* keys, int32_t valid, int32_t first,
-                     typename Table::Lanes correction, LatentState& state) {
-  typename Table::Lanes sum[kRows];
+__attribute__((noinline)) void add_rows(const float* const* keys, int32_t valid, int32_t first,
+                                        typename Table::Lanes correction, LatentState& state) {
+  float(*out)[kLatentLanes] = state.out + first;
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
-    sum[i] = Table::mul(Table::load(state.out[first + i]), correction);
+    Table::store(out[i], Table::mul(Table::load(out[i]), correction));
   }
+  FloatSums<Table, kRows> sums;
+  sums.load(out);
   for (int32_t j = 0; j < valid; ++j) {
-    const auto weight = Table::load(state.weights[j]);
     const float* key = keys[j] + first;
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) sum[i] = Table::fma(weight, Table::set(key[i]), sum[i]);
+    sums.add(state.weights[j], [&](int i) { return key[i]; });
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) Table::store(state.out[first + i], sum[i]);
+  sums.store(out);
 }
 
 /// Up to 64 positions as floats: in place, or widened into `wide`.
@@ -148,16 +148,16 @@ template <class Table>
 inline void take_latent_block(const KvView& kv, float scale, const float* const* keys,
                               int32_t valid, LatentState& state) {
   int32_t j = 0;
-  for (; j + kLatentRows <= valid; j += kLatentRows) {
-    score_rows<Table, kLatentRows>(keys + j, kv.head_dim, scale, state, state.weights + j);
+  for (; j + Table::kRows <= valid; j += Table::kRows) {
+    score_rows<Table, Table::kRows>(keys + j, kv.head_dim, scale, state, state.weights + j);
   }
   for (; j < valid; ++j) {
     score_rows<Table, 1>(keys + j, kv.head_dim, scale, state, state.weights + j);
   }
   const auto correction = latent_softmax<Table>(valid, state);
   int32_t d = 0;
-  for (; d + kLatentRows <= kv.value_dim; d += kLatentRows) {
-    add_rows<Table, kLatentRows>(keys, valid, d, correction, state);
+  for (; d + Table::kRows <= kv.value_dim; d += Table::kRows) {
+    add_rows<Table, Table::kRows>(keys, valid, d, correction, state);
   }
   for (; d < kv.value_dim; ++d) add_rows<Table, 1>(keys, valid, d, correction, state);
 }
@@ -229,7 +229,9 @@ struct LatentNumbers {
 
 /// Up to 64 positions.
 struct LatentIntegers {
-  alignas(64) int32_t values[kAttentionBlock / 2][kMaxLatentValue];  // of positions 2i and 2i + 1
+  // Of positions 2i and 2i + 1. A line more than the values: rows of 2 KiB would all lie in two
+  // sets of the first-level cache.
+  alignas(64) int32_t values[kAttentionBlock / 2][kMaxLatentValue + kLatentLanes];
   const int32_t* keys[kAttentionBlock];
   float scales[kAttentionBlock];
 };
@@ -274,23 +276,23 @@ inline void find_integers(const KvView& kv, const AttentionSpan& span, int32_t s
 }
 
 template <class Table, int kRows>
-inline void score_integer_rows(int32_t first, int32_t words, const LatentIntegers& integers,
-                               const LatentNumbers& own, LatentState& state) {
-  typename Table::Integers sum[kRows];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) sum[i] = Table::set_integers(0);
+__attribute__((noinline)) void score_integer_rows(int32_t first, int32_t words,
+                                                  const LatentIntegers& integers,
+                                                  const LatentNumbers& own, LatentState& state) {
+  const int32_t* const* keys = integers.keys + first;
+  IntegerSums<Table, kRows> sums;
+  sums.clear();
   for (int32_t d = 0; d < words; ++d) {
-    const auto query = Table::load_integers(own.query[d]);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      sum[i] = Table::dot(sum[i], query, Table::set_integers(integers.keys[first + i][d]));
-    }
+    sums.add(own.query[d], [&](int i) { return keys[i][d]; });
   }
+  alignas(64) int32_t dots[kRows][kLatentLanes];
+  sums.store(dots);
   const auto factor = Table::load(own.factor);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     const auto scale = Table::mul(Table::set(integers.scales[first + i]), factor);
-    Table::store(state.weights[first + i], Table::mul(Table::widen(sum[i]), scale));
+    const auto dot = Table::widen(Table::load_integers(dots[i]));
+    Table::store(state.weights[first + i], Table::mul(dot, scale));
   }
 }
 
@@ -327,25 +329,24 @@ inline void weigh_integers(int32_t valid, const LatentIntegers& integers, Latent
 }
 
 template <class Table, int kRows>
-inline void add_integer_rows(int32_t pairs, int32_t first, typename Table::Lanes correction,
-                             const LatentIntegers& integers, const LatentNumbers& own,
-                             LatentState& state) {
-  typename Table::Integers sum[kRows];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) sum[i] = Table::set_integers(0);
+__attribute__((noinline)) void add_integer_rows(int32_t pairs, int32_t first,
+                                                typename Table::Lanes correction,
+                                                const LatentIntegers& integers,
+                                                const LatentNumbers& own, LatentState& state) {
+  IntegerSums<Table, kRows> sums;
+  sums.clear();
   for (int32_t j = 0; j < pairs; ++j) {
-    const auto weight = Table::load_integers(own.pairs[j]);
     const int32_t* value = integers.values[j] + first;
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      sum[i] = Table::dot(sum[i], weight, Table::set_integers(value[i]));
-    }
+    sums.add(own.pairs[j], [&](int i) { return value[i]; });
   }
+  alignas(64) int32_t dots[kRows][kLatentLanes];
+  sums.store(dots);
   const auto unit = Table::load(own.unit);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     const auto old = Table::mul(Table::load(state.out[first + i]), correction);
-    Table::store(state.out[first + i], Table::fma(Table::widen(sum[i]), unit, old));
+    Table::store(state.out[first + i],
+                 Table::fma(Table::widen(Table::load_integers(dots[i])), unit, old));
   }
 }
 
@@ -355,16 +356,16 @@ inline void take_latent_integers(const KvView& kv, const LatentIntegers& integer
                                  LatentNumbers& own, LatentState& state) {
   const int32_t words = element_pairs(kv.head_dim);
   int32_t j = 0;
-  for (; j + kLatentRows <= valid; j += kLatentRows) {
-    score_integer_rows<Table, kLatentRows>(j, words, integers, own, state);
+  for (; j + Table::kRows <= valid; j += Table::kRows) {
+    score_integer_rows<Table, Table::kRows>(j, words, integers, own, state);
   }
   for (; j < valid; ++j) score_integer_rows<Table, 1>(j, words, integers, own, state);
   const auto correction = latent_softmax<Table>(valid, state);
   weigh_integers<Table>(valid, integers, own, state);
   const int32_t pairs = (valid + 1) / 2;
   int32_t d = 0;
-  for (; d + kLatentRows <= kv.value_dim; d += kLatentRows) {
-    add_integer_rows<Table, kLatentRows>(pairs, d, correction, integers, own, state);
+  for (; d + Table::kRows <= kv.value_dim; d += Table::kRows) {
+    add_integer_rows<Table, Table::kRows>(pairs, d, correction, integers, own, state);
   }
   for (; d < kv.value_dim; ++d) {
     add_integer_rows<Table, 1>(pairs, d, correction, integers, own, state);
