@@ -229,8 +229,8 @@ struct LatentNumbers {
 
 /// Up to 64 positions.
 struct LatentIntegers {
-  // Of positions 2i and 2i + 1. A line more than the values: rows of 2 KiB would all lie in two
-  // sets of the first-level cache.
+  // A word has positions 2i and 2i + 1. A row is a line longer than the values: rows of 2 KiB would
+  // all lie in two sets of the first-level cache.
   alignas(64) int32_t values[kAttentionBlock / 2][kMaxLatentValue + kLatentLanes];
   const int32_t* keys[kAttentionBlock];
   float scales[kAttentionBlock];

@@ -51,7 +51,7 @@ struct FloatSums {
   }
 };
 
-/// The same of sums of products of pairs of 16-bit integers.
+/// As FloatSums, of products of pairs of 16-bit integers.
 template <class Table, int kRows>
 struct IntegerSums {
   typename Table::IntegerPart at[Table::kParts * kRows];

@@ -229,8 +229,8 @@ class PackedWeights {
   /// Whether ordered_matrix puts the rows of this one in another order.
   virtual bool orders_rows(const std::string&) { return false; }
   virtual const float* vector(const std::string& tensor, int64_t length) = 0;
-  /// Floats that are the matrix's numbers exactly: in BF16 or F16 where the checkpoint has it so,
-  /// else F32. Stays at its address as long as the plan lives.
+  /// The matrix's numbers exactly: halves that a file has apart in blocks as they are; else in BF16
+  /// or F16 where it has those, or in F32. Stays at its address as long as the plan lives.
   virtual const LatentWeights& latent(const LatentModule& module) = 0;
   /// False where only their presence and shapes are checked, and `vector` points at nothing.
   virtual bool holds_numbers() const = 0;

@@ -13,7 +13,7 @@ struct Widening {
   __m256i bias;
 };
 
-/// Of the first or last 16 columns of a unit.
+/// Says what the first or last 16 columns of a unit mean.
 template <class Format>
 VITRINE_INLINE Widening widening_of(const Group& group, int part) {
   if constexpr (Format::kTwoScales) {

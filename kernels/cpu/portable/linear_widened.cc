@@ -17,7 +17,7 @@ void widen_rows(const Weight& weight, int64_t tile, float* floats) {
   }
 }
 
-/// The same of kBlocks, of which a unit is decoded once for its 16 rows.
+/// As widen_rows, of kBlocks: a unit is decoded once for its 16 rows.
 void widen_blocks(const Weight& weight, int64_t tile, float* floats) {
   DecodedUnit unit;
   for (int64_t col = 0; col < weight.cols; ++col) {
