@@ -71,9 +71,10 @@ class StackSplitter {
     }
     if (!scheme_) {
       throw_bad_file(path_of(*numbers_) + ": tensor " + quote_text(numbers_->name) + " is " +
-                     std::string(dtype_name(numbers_->dtype)) +
-                     ", but no quantization_config says what its numbers mean; expected a group "
-                     "that targets " +
+                     std::string(dtype_name(numbers_->dtype)) + ", but " +
+                     (config == nullptr ? "there is no quantization_config"
+                                        : "quantization_config leaves the module out") +
+                     "; expected a group that targets " +
                      quote_text(expert_module(stem_, layout_, 0, 0)));
     }
     for (const auto& [part, info] : members_) {

@@ -9,7 +9,11 @@ SourceRows::SourceRows(const Checkpoint& checkpoint, const PlannedTensor& planne
     : checkpoint_(checkpoint), planned_(planned), fold_(fold) {
   if (!planned.is_widened()) return;
   const std::string_view name = planned.source->name;
-  floats8_ = checkpoint.read_quantized(name.substr(0, name.size() - kWeight.size()));
+  const std::string_view module = name.substr(0, name.size() - kWeight.size());
+  as_floats_ = checkpoint.find_quantized_tensors(module);
+  if (as_floats_ && as_floats_->floats) return;
+  as_floats_.reset();
+  floats8_ = checkpoint.read_quantized(module);
 }
 
 int64_t SourceRows::columns() const {
@@ -25,6 +29,11 @@ std::vector<float> SourceRows::read_floats(int64_t row, int64_t count) {
 
 std::span<const std::byte> SourceRows::read(int64_t row, int64_t count) {
   const int64_t cols = columns();
+  if (as_floats_) {
+    rows_ =
+        narrow(checkpoint_.read_quantized_floats(*as_floats_, row, row + count), planned_.dtype);
+    return fold_rows(row, count);
+  }
   if (!floats8_) {
     const auto row_bytes = static_cast<uint64_t>(cols) * dtype_size(planned_.dtype);
     rows_.resize(static_cast<size_t>(count) * row_bytes);

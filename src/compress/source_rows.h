@@ -11,8 +11,9 @@
 
 namespace vitrine::compress {
 
-/// Reads floats block by block, and a matrix of 8-bit floats whole, with its scales; the rows of a
-/// vector are its numbers. The checkpoint and the plan outlive it.
+/// Reads floats block by block, and a matrix of 8-bit floats whole, with its scales, or where these
+/// are of no 128 columns row by row; the rows of a vector are its numbers. The checkpoint and the
+/// plan outlive it.
 class SourceRows {
  public:
   /// Throws what Checkpoint::read_quantized throws. `fold` may be null, and outlives it.
@@ -34,6 +35,7 @@ class SourceRows {
   const PlannedTensor& planned_;
   const Fold* fold_;
   std::optional<QuantizedMatrix> floats8_;
+  std::optional<QuantizedTensors> as_floats_;  // 8-bit floats that no kernel multiplies as such
   std::vector<std::byte> rows_;
 };
 

@@ -266,7 +266,7 @@ TEST_F(StackedModulesTest, RefusesWhatMayBeReadInTwoWays) {
                {"_zero_point'", "words of 32 bits each", "the first 13 rows"},
                ErrorKind::kUnsupported);
   expect_error(nullptr, {{kGateUp, bytes_of(DType::kF8E4M3, {kExperts, 2 * kRows, kCols}, 1)}},
-               {kGateUp, "no quantization_config says", "experts.0.gate_proj'"});
+               {kGateUp, "there is no quantization_config", "experts.0.gate_proj'"});
   StoredTensors biased = packed_stacks();
   biased[kGateUp + "_bias"] = scales_of({kExperts, 2 * kRows});
   expect_error(config, biased, {"gate_up_proj_bias'", "may take turns"}, ErrorKind::kUnsupported);

@@ -146,10 +146,11 @@ TEST(CalibratedQuantize, TakesBlocksOf8BitFloatsInOneTensor) {
     EXPECT_TRUE(std::ranges::any_of(report.quantized, [](const QuantizedTensorReport& tensor) {
       return tensor.name.find(".self_attn.q_proj") != std::string::npos;
     }));
-    for (const TensorInfo& info : Checkpoint::open(folder / "out").tensors()) {
-      EXPECT_FALSE(info.name.ends_with(".scale")) << info.name;
+    const Checkpoint result = Checkpoint::open(folder / "out");
+    for (const TensorInfo& info : result.tensors()) {
+      EXPECT_FALSE(info.name.ends_with("_proj.scale")) << info.name;
     }
-    EXPECT_LT(model_divergence(source, folder / "out"), 0.01);
+    EXPECT_LT(model_divergence(source, folder / "out", 64), 0.01);
   }
 }
 

@@ -27,9 +27,12 @@ inline QuantizeOptions calibrated_options(const std::string& folder, const char*
   return options;
 }
 
-/// Returns the mean KL of the second model from the first on two windows of random ids.
-inline double model_divergence(const std::string& source, const std::string& result) {
+/// Returns the mean KL of the second model from the first on two windows of random ids; neither
+/// has more than `context` positions.
+inline double model_divergence(const std::string& source, const std::string& result,
+                               int64_t context = 160) {
   EngineOptions options = test_options();
+  options.max_context = context;
   options.kv_codecs = {"f32"};
   options.keep_logits = true;
   const auto first = Engine::load(source, options), second = Engine::load(result, options);
