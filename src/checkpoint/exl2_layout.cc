@@ -43,8 +43,11 @@ std::vector<Exl2Group> read_exl2_groups(const Checkpoint& checkpoint, const Exl2
   const int64_t words = parts.words->shape[0];
   std::vector<Exl2Group> groups;
   const auto refuse = [&](size_t element, const std::string& expected) {
+    // Widths have a sign in the file's type, lines are read without one.
+    const bool is_width = element % 2 == 0;
+    const int found = is_width ? static_cast<int16_t>(stored[element]) : int{stored[element]};
     refuse_element(checkpoint, info, static_cast<int64_t>(element),
-                   "is " + std::to_string(stored[element]) + "; expected " + expected);
+                   "is " + std::to_string(found) + "; expected " + expected);
   };
   for (size_t i = 0; i < stored.size(); i += 2) {
     Exl2Group group = {.bits = stored[i], .first_word = stored[i + 1]};

@@ -6,19 +6,9 @@
 #include "model/stored_matrix.h"
 
 namespace vitrine::model {
+namespace {
 
-std::optional<LatentHalves> find_latent_halves(const Checkpoint& checkpoint,
-                                               const std::string& module) {
-  constexpr std::string_view kWhole = ".kv_b_proj";
-  if (!module.ends_with(kWhole) || checkpoint.find(module + ".weight") != nullptr) return {};
-  const std::string prefix = module.substr(0, module.size() - kWhole.size());
-  LatentHalves halves;
-  halves.keys = checkpoint.find(prefix + ".k_b_proj.weight");
-  if (halves.keys == nullptr) return {};
-  halves.values = &checkpoint.require(prefix + ".v_b_proj.weight");
-  return halves;
-}
-
+/// Throws kBadFile where the halves are not those of a matrix [rows, cols].
 void check_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves, int64_t rows,
                          int64_t cols) {
   const std::vector<int64_t>&key_shape = halves.keys->shape, &value_shape = halves.values->shape;
@@ -34,6 +24,20 @@ void check_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halve
                     std::to_string(cols) +
                     "]; expected [heads, latent, rows] and [heads, rows, latent]");
   }
+}
+
+}  // namespace
+
+std::optional<LatentHalves> find_latent_halves(const Checkpoint& checkpoint,
+                                               const std::string& module) {
+  constexpr std::string_view kWhole = ".kv_b_proj";
+  if (!module.ends_with(kWhole) || checkpoint.find(module + ".weight") != nullptr) return {};
+  const std::string prefix = module.substr(0, module.size() - kWhole.size());
+  LatentHalves halves;
+  halves.keys = checkpoint.find(prefix + ".k_b_proj.weight");
+  if (halves.keys == nullptr) return {};
+  halves.values = &checkpoint.require(prefix + ".v_b_proj.weight");
+  return halves;
 }
 
 std::vector<float> join_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves,

@@ -18,9 +18,6 @@ struct LatentHalves {
 /// Finds the halves; nothing where the file has no tensor of a first half, or `module` whole.
 std::optional<LatentHalves> find_latent_halves(const Checkpoint& checkpoint,
                                                const std::string& module);
-/// Throws kBadFile where the halves are not those of a matrix [rows, cols].
-void check_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves, int64_t rows,
-                         int64_t cols);
 /// Reads the whole matrix [rows, cols]: head by head the rows of its key, then of its value. Throws
 /// kIo, and kBadFile for other shapes.
 std::vector<float> join_latent_halves(const Checkpoint& checkpoint, const LatentHalves& halves,

@@ -39,6 +39,15 @@ void store(kernels::WeightFormat format, std::byte* to, int64_t index, float val
   std::memcpy(to + index * int64_t{sizeof(bits)}, &bits, sizeof(bits));
 }
 
+/// Throws kBadFile where the halves are not those of the model's heads.
+void require_extents(const Checkpoint& checkpoint, const LatentHalves& halves,
+                     const ops::LatentModule& module) {
+  const std::array<int64_t, 3> of_keys = {module.heads, module.latent, module.key_rows};
+  const std::array<int64_t, 3> of_values = {module.heads, module.value_rows, module.latent};
+  checkpoint.require(halves.keys->name, of_keys);
+  checkpoint.require(halves.values->name, of_values);
+}
+
 /// Each head's rows are tiles of their own.
 bool is_multiplied_widened(const kernels::Weight& half, int64_t rows_of_head) {
   return kernels::has_widened_products(half) && rows_of_head % kernels::kTileRows == 0;
@@ -50,12 +59,12 @@ std::optional<LatentBlocks> find_latent_blocks(const Checkpoint& checkpoint,
                                                const ops::LatentModule& module) {
   const auto halves = find_latent_halves(checkpoint, module.module);
   if (!halves) return std::nullopt;
-  const int64_t key_rows = module.heads * module.latent;
-  const int64_t value_rows = module.heads * module.value_rows;
-  check_latent_halves(checkpoint, *halves, module.heads * module.key_rows + value_rows,
-                      module.latent);
-  const auto keys = find_block_matrix(*halves->keys, key_rows, module.key_rows);
-  const auto values = find_block_matrix(*halves->values, value_rows, module.latent);
+  require_extents(checkpoint, *halves, module);
+  // Kernels round a scale times its multiplier before they meet the number, floats behind it.
+  if (halves->keys->multiplier != 1.0f || halves->values->multiplier != 1.0f) return std::nullopt;
+  const auto keys = find_block_matrix(*halves->keys, module.heads * module.latent, module.key_rows);
+  const auto values =
+      find_block_matrix(*halves->values, module.heads * module.value_rows, module.latent);
   if (!keys || !values || !is_multiplied_widened(keys->weight, module.latent) ||
       !is_multiplied_widened(values->weight, module.value_rows)) {
     return std::nullopt;

@@ -49,10 +49,12 @@ void overwrite(const void* target, const void* source, size_t size) {
 const kernels::Weight& CheckpointWeights::find_replaceable(const std::string& module) const {
   const auto found = matrices_.find(module);
   if (ordered_.contains(module)) {
-    throw Error(ErrorKind::kUnsupported,
-                "matrix '" + module +
-                    "' has its columns or rows in another order than its file (act-order), and "
-                    "stays as it was loaded; expected a folder without g_idx");
+    throw Error(
+        ErrorKind::kUnsupported,
+        "matrix '" + module +
+            "' has its columns or rows in another order than its file (act-order), and "
+            "stays as it was loaded; expected a folder whose columns stand in order (no g_idx "
+            "or q_invperm)");
   }
   if (found == matrices_.end() && caches_experts_) {
     throw Error(ErrorKind::kUnsupported,

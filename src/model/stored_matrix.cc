@@ -318,7 +318,7 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
 }
 
 std::optional<StoredMatrix> find_block_matrix(const TensorInfo& info, int64_t rows, int64_t cols) {
-  if (!has_kernel_blocks(info)) return std::nullopt;
+  if (!has_kernel_blocks(info) || cols % info.block_format->block_size != 0) return std::nullopt;
   StoredMatrix matrix;
   matrix.info = &info;
   matrix.weight = kernels::block_weight(format_of(info), rows, cols);

@@ -147,7 +147,10 @@ class LatentBlockModel : public BlockModel {
   LatentBlockModel(const std::string& name, uint32_t heads) : BlockModel(name), heads_(heads) {}
 
   /// `halves_as_floats`: those of kv_b hold the same numbers as float32.
-  std::string bytes(bool halves_as_floats = false) {
+  /// `has_swapped_halves`: the tensors have the extents of the other's rows.
+  std::string bytes(bool halves_as_floats = false, bool has_swapped_halves = false) {
+    const uint64_t key_rows = has_swapped_halves ? kValue : kPlain;
+    const uint64_t value_rows = has_swapped_halves ? kPlain : kValue;
     const std::string key = "deepseek2.";
     file_.entries = {gguf_text("general.architecture", "deepseek2"),
                      gguf_u32(key + "context_length", 512),
@@ -177,8 +180,8 @@ class LatentBlockModel : public BlockModel {
       add_floats(block + "attn_kv_a_norm.weight", {kLatent}, 1.0F, 0.1F);
       add_blocks(block + "attn_q.weight", {kWidth, heads_ * (kPlain + kTurned)});
       add_blocks(block + "attn_kv_a_mqa.weight", {kWidth, kLatent + kTurned});
-      add_blocks(block + "attn_k_b.weight", {kPlain, kLatent, heads_}, halves_as_floats);
-      add_blocks(block + "attn_v_b.weight", {kLatent, kValue, heads_}, halves_as_floats);
+      add_blocks(block + "attn_k_b.weight", {key_rows, kLatent, heads_}, halves_as_floats);
+      add_blocks(block + "attn_v_b.weight", {kLatent, value_rows, heads_}, halves_as_floats);
       add_blocks(block + "attn_output.weight", {heads_ * kValue, kWidth});
       const bool is_dense = block == "blk.0.";
       for (const std::string role : {"ffn_gate", "ffn_up", "ffn_down"}) {

@@ -268,6 +268,18 @@ TEST(InvarianceOfLatentKeys, OfBatchChunksForksThreadsAndBlocks) {
   }
 }
 
+TEST(InvarianceOfLatentKeys, AreRefusedWithExtentsOfOtherHeads) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  for (const bool as_floats : {false, true}) {
+    write_bytes(path, LatentBlockModel("Q4_0", 5).bytes(as_floats, /*has_swapped_halves=*/true));
+    const Error error = error_of([&] { Engine::load(path, test_options()); });
+    EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+    EXPECT_NE(std::string_view(error.what()).find("attn_k_b.weight"), std::string_view::npos)
+        << error.what();
+  }
+}
+
 // Halves of kv_b that stay in the file's blocks have the bits of the floats that they mean, alone
 // and beside others, with heads that fill the kernels' lanes and with some that do not.
 TEST(InvarianceOfLatentKeys, OfTheFormOfTheirMatrix) {
