@@ -141,11 +141,25 @@ TEST(QuantizedAnswers, SortColumnsOfOneMatrixEach) {
   }
 }
 
+/// Matrices of unlike widths and groups, and a head whose rows are filled up.
+TEST(QuantizedAnswers, SortColumnsOfSeveralWidths) {
+  EngineOptions options;
+  options.strict = true;  // nothing is widened
+  const auto engine = Engine::load(quantized_folder("exl2_mixed"), options);
+  EXPECT_EQ(engine->summary().vocab_size, 40);
+  for (const PlanEntry& entry : engine->plan()) {
+    const bool is_ordered = entry.op == "qkv" || entry.op == "dense_ffn" || entry.op == "head";
+    EXPECT_EQ(entry.kernel.find("+order") != entry.kernel.npos, is_ordered)
+        << entry.op << " " << entry.kernel;
+  }
+}
+
 /// What no kernel reads as it is runs as floats, and says so: an error where the host is strict.
 TEST(QuantizedAnswers, NamesWhatIsWidened) {
   EngineOptions options;
   options.strict = true;
-  for (const char* name : {"ct_nvfp4", "ct_mxfp8", "ct_act_order", "gptq_v1_act_order"}) {
+  for (const char* name :
+       {"ct_nvfp4", "ct_mxfp8", "ct_act_order", "gptq_v1_act_order", "exl2_moe"}) {
     const Error error = error_of([&] { run_model(quantized_folder(name), {1}, options); });
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported) << name;
     EXPECT_TRUE(is_one_line_with(error, {name, "no fused kernels", "MB in place of", "expected"}))
