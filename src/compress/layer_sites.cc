@@ -138,6 +138,44 @@ void add_norm(LayerSites& layer, const ops::Graph& graph, const ops::OpNode& nod
   }
 }
 
+/// Whether an attention's output is its values times numbers that do not hang on them, channel by
+/// channel, and nothing else reads the values.
+bool scales_by_channel(const ops::Graph& graph, const ops::OpNode& node) {
+  const auto* attention = node.find<ops::AttentionParameters>();
+  if (attention == nullptr || node.inputs.size() < 3) return false;
+  if (attention->norms_values || attention->clip != 0) return false;
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    if (layer != node.layer && graph.kv_shape(layer).source == node.layer) return false;
+  }
+  return true;
+}
+
+/// Finds what makes an attention's values and what reads its output.
+std::optional<ValuePlace> find_values(const LayerSites& layer, const ops::Graph& graph,
+                                      const ops::OpNode& attention) {
+  ValuePlace place;
+  size_t readers = 0;
+  for (const ops::OpNode& node : graph.nodes) {
+    if (node.layer != attention.layer) continue;
+    const auto* qkv = node.find<ops::QkvParameters>();
+    if (qkv != nullptr && node.outputs.size() > 2 && node.outputs[2] == attention.inputs[2]) {
+      const auto& [query, key, value] = qkv->matrices;
+      if (value != query && value != key) place.values = value;
+      place.bias = qkv->biases[2];
+    }
+    if (std::ranges::find(node.inputs, attention.outputs[0]) == node.inputs.end()) continue;
+    ++readers;
+    const auto* project = node.find<ops::ProjectParameters>();
+    if (project != nullptr) place.output = project->matrix;
+  }
+  const auto output = std::ranges::find(layer.matrices, place.output, &SiteMatrix::module);
+  if (place.values.empty() || readers != 1 || output == layer.matrices.end()) return std::nullopt;
+  place.site = output->site;
+  place.head_size = graph.kv_shape(attention.layer).head_dim;
+  place.sharing = graph.num_heads / graph.kv_shape(attention.layer).kv_heads;
+  return place;
+}
+
 /// A matrix that an op names twice makes its keys and its values.
 void remove_repeated(std::vector<SiteMatrix>& matrices) {
   std::set<std::string> names;
@@ -158,6 +196,7 @@ std::vector<LayerSites> find_layer_sites(const ops::Graph& graph) {
     if (node.layer < 0) continue;
     LayerSites& layer = layers[static_cast<size_t>(node.layer)];
     add_norm(layer, graph, node);
+    if (scales_by_channel(graph, node)) layer.values = find_values(layer, graph, node);
     if (node.outputs.empty()) continue;
     const std::string& made = graph.values[static_cast<size_t>(node.outputs[0])].name;
     if (made != kStream) continue;

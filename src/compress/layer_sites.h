@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,12 +33,24 @@ struct NormPlace {
   std::vector<std::string> float_readers;  ///< modules that stay: routers, a shared expert's gate
 };
 
+/// The matrix that makes an attention's values, and the one that reads what they are averaged to:
+/// rows of the first may be divided where columns of the second are multiplied.
+struct ValuePlace {
+  std::string values;     ///< the module that makes them
+  std::string bias;       ///< the vector that is added to them; empty: none
+  std::string output;     ///< the module that reads them
+  size_t site = 0;        ///< where its inputs are seen
+  int64_t sharing = 1;    ///< heads of the output's columns that read the same head of values
+  int64_t head_size = 0;  ///< columns of a head
+};
+
 /// The places of one layer at which rows are read, in the order of its ops.
 struct LayerSites {
   std::vector<Tap> sites;
   std::vector<SiteMatrix> matrices;
-  std::vector<NormPlace> norms;  ///< of those whose readers are all known
-  Tap result;                    ///< what leaves the layer
+  std::vector<NormPlace> norms;      ///< of those whose readers are all known
+  std::optional<ValuePlace> values;  ///< of attention whose values no other layer reads
+  Tap result;                        ///< what leaves the layer
 };
 
 /// Finds those of each layer. Matrices that an op multiplies as floats are among them, those

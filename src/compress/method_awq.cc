@@ -88,6 +88,7 @@ class AwqMethod final : public LayerMethod {
 
   void quantize(LayerWork& work) const override {
     for (const NormPlace& place : work.layer().norms) fold_best(work, place);
+    fold_values(work);
     for (const SiteMatrix& matrix : work.layer().matrices) fold_down(work, matrix);
     for_each_inputs(work, [&](std::span<const SiteMatrix* const> matrices, const Inputs& inputs) {
       for (const SiteMatrix* matrix : matrices) clip_and_finish(work, *matrix, inputs);
@@ -135,29 +136,86 @@ class AwqMethod final : public LayerMethod {
     if (!best.empty()) fold_norm(work, place, best);
   }
 
-  /// Folds the rows of an up into the columns of its down by the down's own outputs.
+  /// Folds the rows of an up into the columns of its down.
   static void fold_down(LayerWork& work, const SiteMatrix& matrix) {
-    const PlannedTensor* down = work.find(matrix.module);
-    if (down == nullptr || matrix.up.empty()) return;
+    if (matrix.up.empty()) return;
     const SiteRows& site = work.site(matrix.site);
-    const std::vector<int32_t> rows = rows_of(site, matrix.expert);
-    if (rows.empty()) return;
+    const auto alone = [](std::vector<float>&) {};
+    const std::vector<float> scales =
+        best_columns(work, matrix.module, site.rows, rows_of(site, matrix.expert), alone);
+    if (!scales.empty())
+      work.folds().multiply_rows(matrix.up + std::string(kWeight), inverse(scales));
+  }
+
+  /// Folds the rows of an attention's values into the columns of its output. Heads that share
+  /// values share their scales, too.
+  static void fold_values(LayerWork& work) {
+    if (!work.layer().values) return;
+    const ValuePlace& place = *work.layer().values;
+    const SiteRows& site = work.site(place.site);
+    const auto share = [&](std::vector<float>& columns) { share_heads(place, columns); };
+    const std::vector<float> scales =
+        best_columns(work, place.output, site.rows, rows_of(site, -1), share);
+    if (scales.empty()) return;
+    std::vector<float> of_values;
+    const auto head = static_cast<size_t>(place.head_size);
+    for (size_t first = 0; first < scales.size();
+         first += head * static_cast<size_t>(place.sharing)) {
+      const auto own = std::span(scales).subspan(first, head);
+      of_values.insert(of_values.end(), own.begin(), own.end());
+    }
+    const std::vector<float> divided = inverse(of_values);
+    work.folds().multiply_rows(place.values + std::string(kWeight), divided);
+    if (!place.bias.empty()) work.folds().multiply_rows(place.bias, divided);
+  }
+
+  /// Gives the same channel of heads that share values the mean of theirs.
+  static void share_heads(const ValuePlace& place, std::vector<float>& columns) {
+    const auto head = static_cast<size_t>(place.head_size);
+    const auto sharing = static_cast<size_t>(place.sharing);
+    for (size_t first = 0; first < columns.size(); first += head * sharing) {
+      for (size_t i = first; i < first + head; ++i) {
+        float sum = 0;
+        for (size_t other = 0; other < sharing; ++other) sum += columns[i + other * head];
+        for (size_t other = 0; other < sharing; ++other) {
+          columns[i + other * head] = sum / static_cast<float>(sharing);
+        }
+      }
+    }
+  }
+
+  static std::vector<float> inverse(std::span<const float> scales) {
+    std::vector<float> divided;
+    for (const float scale : scales) divided.push_back(1.0f / scale);
+    return divided;
+  }
+
+  /// Multiplies a matrix's columns by the scales with which its own outputs change least, and
+  /// returns them; empty where it stays. `share` makes those equal that must be.
+  template <typename Share>
+  static std::vector<float> best_columns(LayerWork& work, const std::string& module,
+                                         const Rows& site, std::span<const int32_t> rows,
+                                         const Share& share) {
+    const PlannedTensor* planned = work.find(module);
+    if (planned == nullptr || rows.empty()) return {};
     std::vector<int32_t> sample;
     for (const int32_t i : spread_rows(std::ssize(rows), kDownRows)) {
       sample.push_back(rows[static_cast<size_t>(i)]);
     }
-    const std::vector<float> weights = work.plain_weights(*down);
-    const int64_t cols = down->source->shape[1];
+    const std::vector<float> weights = work.plain_weights(*planned);
+    const int64_t outputs = planned->source->shape[0], cols = planned->source->shape[1];
     std::vector<double> sums(static_cast<size_t>(cols), 0.0);
-    add_relative_sizes(weights, cols, down->group_size, sums);
+    add_relative_sizes(weights, cols, planned->group_size, sums);
     std::vector<float> sizes, inputs(sums.size(), 0.0f);
     for (const double sum : sums) {
-      sizes.push_back(static_cast<float>(sum / static_cast<double>(down->source->shape[0])));
+      sizes.push_back(static_cast<float>(sum / static_cast<double>(outputs)));
     }
     for (const int32_t row : sample) {
-      const float* values = site.rows.row(row);
+      const float* values = site.row(row);
       for (size_t i = 0; i < inputs.size(); ++i) inputs[i] += std::fabs(values[i]);
     }
+    share(sizes);
+    share(inputs);
     std::vector<float> best;
     double least = INFINITY;
     for (int step = 0; step < kRatioSteps; ++step) {
@@ -166,22 +224,18 @@ class AwqMethod final : public LayerMethod {
                                : scales_of(inputs, sizes, static_cast<float>(step) / kRatioSteps);
       std::vector<float> errors = weights;
       apply_fold(fold, 0, cols, errors);
-      errors = dequantize_matrix(work.round(*down, errors));
+      errors = dequantize_matrix(work.round(*planned, errors));
       undo_fold(fold, cols, errors);
       for (size_t i = 0; i < errors.size(); ++i) errors[i] -= weights[i];
-      const Rows wrong =
-          product_rows(site.rows, sample, errors, down->source->shape[0], work.threads());
+      const Rows wrong = product_rows(site, sample, errors, outputs, work.threads());
       double loss = 0;
       for (const float value : wrong.values) loss += static_cast<double>(value) * value;
       if (!(loss < least)) continue;
       least = loss;
       best = std::move(fold.columns);
     }
-    if (best.empty()) return;
-    std::vector<float> divided;
-    for (const float scale : best) divided.push_back(1.0f / scale);
-    work.folds().multiply_columns(down->source->name, best);
-    work.folds().multiply_rows(matrix.up + std::string(kWeight), divided);
+    if (!best.empty()) work.folds().multiply_columns(planned->source->name, best);
+    return best;
   }
 
   static void try_scaled(LayerWork& work, const PlannedTensor& planned,

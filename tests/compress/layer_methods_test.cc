@@ -23,9 +23,10 @@ std::vector<float> floats(const Checkpoint& checkpoint, const std::string& tenso
   return checkpoint.read_f32(checkpoint.require(tensor));
 }
 
-/// Copies a model whose norms' channels c, c + 11, c + 22, … are 30 times as large, and all that
-/// reads them as small: it computes the same.
-std::string plant_outliers(const std::string& source, const std::string& folder) {
+/// Copies a model whose tensors `change` may write to.
+template <typename Change>
+std::string changed_copy(const std::string& source, const std::string& folder,
+                         const Change& change) {
   std::filesystem::create_directory(folder);
   for (const auto& entry : std::filesystem::directory_iterator(source)) {
     if (entry.path().extension() == ".safetensors") continue;
@@ -38,6 +39,17 @@ std::string plant_outliers(const std::string& source, const std::string& folder)
   writer.begin({{"format", "pt"}});
   for (const TensorInfo& info : checkpoint.tensors()) {
     std::vector<float> values = checkpoint.read_f32(info);
+    change(info, values);
+    writer.write(info.name, std::as_bytes(std::span(values)));
+  }
+  writer.finish();
+  return folder;
+}
+
+/// Copies a model whose norms' channels c, c + 11, c + 22, … are 30 times as large, and all that
+/// reads them as small: it computes the same.
+std::string plant_outliers(const std::string& source, const std::string& folder) {
+  return changed_copy(source, folder, [](const TensorInfo& info, std::vector<float>& values) {
     const bool is_norm = info.name.ends_with("layernorm.weight");
     const auto has = [&](const char* part) { return info.name.find(part) != std::string::npos; };
     const bool reads = has("q_proj.w") || has("k_proj.w") || has("v_proj.w") ||
@@ -48,10 +60,26 @@ std::string plant_outliers(const std::string& source, const std::string& folder)
       if (is_norm) values[i] *= 30;
       if (reads) values[i] /= 30;
     }
-    writer.write(info.name, std::as_bytes(std::span(values)));
-  }
-  writer.finish();
-  return folder;
+  });
+}
+
+/// Copies a model whose heads' values have one channel 100 times as large, and the columns that
+/// read it as small: it computes the same.
+std::string plant_in_values(const std::string& source, const std::string& folder) {
+  const auto config = nlohmann::json::parse(
+      read_text_file(std::filesystem::path(source) / "config.json", uint64_t{1} << 20));
+  const auto head = config.contains("head_dim") ? config["head_dim"].get<size_t>()
+                                                : config["hidden_size"].get<size_t>() /
+                                                      config["num_attention_heads"].get<size_t>();
+  return changed_copy(source, folder, [&](const TensorInfo& info, std::vector<float>& values) {
+    const bool is_made = info.name.find("v_proj.") != std::string::npos;
+    const bool is_read = info.name.ends_with("o_proj.weight");
+    const auto width = info.shape.size() == 1 ? 1 : static_cast<size_t>(info.shape.back());
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (is_made && i / width % head == 3) values[i] *= 100;
+      if (is_read && i % width % head == 3) values[i] /= 100;
+    }
+  });
 }
 
 TEST(LayerMethods, RunOnEveryArchitecture) {
@@ -81,6 +109,21 @@ TEST(LayerMethods, RunOnEveryArchitecture) {
       }
       EXPECT_LT(model_divergence(source, folder / "out"), most);
     }
+  }
+}
+
+TEST(LayerMethods, AwqEvensOutValues) {
+  for (const char* oracle : {"qwen3_moe", "qwen2_moe", "llama"}) {
+    SCOPED_TRACE(oracle);
+    const TemporaryFolder folder;
+    const std::string source = oracle_folder(oracle);
+    const std::string planted = plant_in_values(source, folder / "in");
+    ASSERT_LT(model_divergence(source, planted), 1e-6);
+    const QuantizeOptions options = method_options(source, "int4", "awq", 8, 40);
+    quantize_checkpoint(source, folder / "plain", options);
+    quantize_checkpoint(planted, folder / "awq", options);
+    EXPECT_LT(model_divergence(source, folder / "awq"),
+              1.6 * model_divergence(source, folder / "plain"));
   }
 }
 
