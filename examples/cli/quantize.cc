@@ -340,7 +340,7 @@ void add_quantize(CLI::App& app, Command& command) {
       "--scheme", arguments->scheme,
       "of a folder: int8, int4, int3, each also -asymmetric; fp8, mxfp4, nvfp4; with "
       "activations of 8 bits int8-w8a8, int8-w8a8-static, fp8-dynamic, fp8-static; or "
-      "mixed:BITS, int3 to int8 by a calibration");
+      "mixed:BITS, mixed:BITS:experts, int3 to int8 by a calibration");
   quantize
       ->add_option("--method", arguments->method,
                    "rtn; or, by a calibration, gptq, awq, or smoothquant (for 8-bit activations)")

@@ -185,6 +185,12 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
       {"symmetric", method.symmetric},
       {"rounding", options.method == "rtn" ? "nearest" : options.method},
       {"head_bits", plan.head_method != nullptr ? Json(plan.head_method->bits) : Json(nullptr)}};
+  if (plan.recipes) {
+    const bool by_expert = plan.recipes->by_expert < plan.recipes->by_layer;
+    manifest["widths"] = {{"by", by_expert ? "expert" : "layer"},
+                          {"mean_kl_by_layer", plan.recipes->by_layer},
+                          {"mean_kl_by_expert", plan.recipes->by_expert}};
+  }
   if (!options.calibration.empty()) {
     manifest["calibration"] = calibration_record(options.calibration);
   }

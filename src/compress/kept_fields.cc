@@ -15,23 +15,32 @@ constexpr const char* kWidthsName = "widths";
 
 /// Gives each matrix the scheme that stands under its module; returns whether all have one.
 bool apply_widths(const std::string& text, QuantizePlan& plan) {
-  const FieldJson widths = FieldJson::parse(text, nullptr, false);
-  if (!widths.is_object()) return false;
+  const FieldJson kept = FieldJson::parse(text, nullptr, false);
+  if (!kept.is_object() || !kept.contains("matrices")) return false;
+  const FieldJson& widths = kept["matrices"];
   for (PlannedTensor& planned : plan.tensors) {
     if (planned.method == nullptr) continue;
     const auto found = widths.find(planned.module);
     if (found == widths.end() || !found->is_string()) return false;
     planned.method = &find_quant_method(found->get<std::string>());
   }
+  if (const auto found = kept.find("recipes"); found != kept.end()) {
+    plan.recipes = {.by_layer = found->value("by_layer", 0.0),
+                    .by_expert = found->value("by_expert", 0.0)};
+  }
   return true;
 }
 
 std::string widths_text(const QuantizePlan& plan) {
-  nlohmann::json widths = nlohmann::json::object();
+  nlohmann::json kept = {{"matrices", nlohmann::json::object()}};
   for (const PlannedTensor& planned : plan.tensors) {
-    if (planned.method != nullptr) widths[planned.module] = planned.method->name;
+    if (planned.method != nullptr) kept["matrices"][planned.module] = planned.method->name;
   }
-  return widths.dump();
+  if (plan.recipes) {
+    kept["recipes"] = {{"by_layer", plan.recipes->by_layer},
+                       {"by_expert", plan.recipes->by_expert}};
+  }
+  return kept.dump();
 }
 
 }  // namespace

@@ -11,9 +11,11 @@
 
 namespace vitrine::compress {
 
-/// Returns the bits of "mixed:3.5"; nothing for another scheme. Throws kInvalidArgument for bits
-/// that no mixture has.
+/// Returns the bits of "mixed:3.5" or "mixed:3.5:experts"; nothing for another scheme. Throws
+/// kInvalidArgument for bits that no mixture has.
 std::optional<double> mixed_bits(const std::string& scheme);
+/// Whether a mixture may give the experts of a layer widths of their own: "mixed:3.5:experts".
+bool widens_experts(const std::string& scheme);
 /// Returns the scheme whose matrices a mixture begins with, or the scheme itself.
 std::string base_scheme(const std::string& scheme);
 
@@ -22,7 +24,9 @@ std::string base_scheme(const std::string& scheme);
 /// them take `bits` a weight at most, scales included. Each part is rounded by itself to each
 /// width, and what that does to the predictions on the calibration's first texts (mean KL) is taken
 /// to add up. `model` is the folder that the engine runs, as with quantize_by_layers(). With
-/// `options.mixed_by_use` experts count as often as tokens are routed to one. Throws what
+/// `options.mixed_by_use` experts count as often as tokens are routed to one. Where experts may
+/// have widths of their own, both recipes of the same bits are judged on other texts of the
+/// calibration, the one that loses less is taken, and the plan says what each lost. Throws what
 /// Engine::load and its steps throw, kInvalidArgument for a budget that the narrowest exceed.
 void choose_widths(const Checkpoint& checkpoint, const std::string& model,
                    const QuantizeOptions& options, double bits, QuantizePlan& plan,

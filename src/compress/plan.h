@@ -2,6 +2,7 @@
 // Private to the room: which tensors of a checkpoint are quantized, and why the others are not.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,12 +33,19 @@ struct PlannedTensor {
   bool is_widened() const { return source->dtype == DType::kF8E4M3; }
 };
 
+/// What two mixtures of the same bits lose (mean KL): with one width for all experts of a layer in
+/// each of its parts, and with one for each expert. The lesser one was taken.
+struct WidthRecipes {
+  double by_layer = 0, by_expert = 0;
+};
+
 struct QuantizePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<std::string> ignored_modules;  ///< linear modules that stay float, in order of name
   const QuantMethod* head_method = nullptr;  ///< null: the head stays as it is
-  std::vector<std::string> folded;  ///< once they are written: tensors that a method multiplied
-  bool unties_head = false;         ///< the head was the embedding and becomes a matrix of its own
+  std::vector<std::string> folded;      ///< once they are written: tensors that a method multiplied
+  std::optional<WidthRecipes> recipes;  ///< of "mixed:BITS:experts", once widths are chosen
+  bool unties_head = false;  ///< the head was the embedding and becomes a matrix of its own
 };
 
 /// Returns whether a tensor is part of a matrix of 8-bit floats: its scale, or its inputs'.

@@ -79,7 +79,7 @@ TEST(KeptLayers, GoOnWithTheSameBytes) {
   for (const Way way :
        {Way{"qwen3_moe", "int3-asymmetric", "gptq"}, Way{"llama", "int4", "awq"},
         Way{"qwen2_moe", "int4-asymmetric", "awq"}, Way{"qwen3_moe", "fp8-static", "smoothquant"},
-        Way{"qwen3_moe", "mixed:4.5", "gptq"}, Way{"qwen3_next", "int8", "gptq"},
+        Way{"qwen3_moe", "mixed:4.5:experts", "gptq"}, Way{"qwen3_next", "int8", "gptq"},
         Way{"llama", "int8-w8a8-static", "rtn"}}) {
     SCOPED_TRACE(std::string(way.oracle) + " " + way.scheme + " " + way.method);
     const TemporaryFolder folder;

@@ -93,7 +93,7 @@ TEST(LayerMethods, RunOnEveryArchitecture) {
     const std::string source = oracle_folder(oracle);
     // Where a reader of a norm were forgotten, eight bits would lose far more than rounded ones.
     for (const Way way : {Way{"int8", "awq", "int8"}, Way{"int8-w8a8", "smoothquant", "int8-w8a8"},
-                          Way{"fp8-static", "rtn", "fp8"}, Way{"mixed:4.6", "rtn", ""}}) {
+                          Way{"fp8-static", "rtn", "fp8"}, Way{"mixed:4.6:experts", "rtn", ""}}) {
       SCOPED_TRACE(way.scheme);
       const TemporaryFolder folder;
       const QuantizeOptions options = method_options(source, way.scheme, way.method, 2, 16);
@@ -230,6 +230,47 @@ TEST(LayerMethods, MixturesStayWithinTheirBits) {
   }
 }
 
+TEST(LayerMethods, MixturesGiveBitsToExpertsThatNeedThem) {
+  const TemporaryFolder folder;
+  const auto number_of = [](const std::string& name) {
+    const size_t at = name.find(".experts.");
+    return at == std::string::npos ? -1 : std::stoi(name.substr(at + 9));
+  };
+  // Experts of even numbers add nothing, and nothing is lost where they have few bits.
+  const std::string source = changed_copy(oracle_folder("qwen3_moe"), folder / "in",
+                                          [&](const TensorInfo& info, std::vector<float>& values) {
+                                            const bool is_down =
+                                                info.name.find("down_proj") != std::string::npos;
+                                            if (is_down && number_of(info.name) % 2 == 0)
+                                              std::ranges::fill(values, 0.0f);
+                                          });
+  for (const bool by_use : {false, true}) {
+    SCOPED_TRACE(by_use);
+    QuantizeOptions options = method_options(source, "mixed:4.1:experts", "rtn");
+    options.mixed_by_use = by_use;
+    const std::string out = folder / (by_use ? "by_use" : "by_bits");
+    const QuantizeReport report = quantize_checkpoint(source, out, options);
+    int64_t wide = 0;
+    for (const QuantizedTensorReport& tensor : report.quantized) {
+      const int number = number_of(tensor.name);
+      if (number >= 0 && number % 2 == 0) {
+        EXPECT_EQ(tensor.bits, 3) << tensor.name;
+      }
+      if (number % 2 == 1 && tensor.bits > 3) ++wide;
+    }
+    EXPECT_GT(wide, 0);
+    const auto manifest =
+        nlohmann::json::parse(read_text_file(out + "/vitrine_manifest.json", uint64_t{1} << 24));
+    EXPECT_EQ(manifest["scheme"]["bits"], 4.1);
+    EXPECT_EQ(manifest["widths"]["by"], "expert");
+    EXPECT_LT(manifest["widths"]["mean_kl_by_expert"].get<double>(),
+              manifest["widths"]["mean_kl_by_layer"].get<double>());
+    options.scheme = "mixed:4.1";
+    quantize_checkpoint(source, out + "_alike", options);
+    EXPECT_LT(model_divergence(source, out), model_divergence(source, out + "_alike"));
+  }
+}
+
 TEST(LayerMethods, RefuseWhatTheyCannotMake) {
   const std::string source = oracle_folder("qwen3_moe");
   const TemporaryFolder folder;
@@ -251,6 +292,7 @@ TEST(LayerMethods, RefuseWhatTheyCannotMake) {
   refused("mixed:4", "rtn", false, {"needs a calibration", "mixed:4"});
   refused("mixed:2", "gptq", true, {"mixed:2", "expected mixed:3.125"});
   refused("mixed:4bits", "gptq", true, {"mixed:4bits", "no number of bits"});
+  refused("mixed:4:expert", "gptq", true, {"mixed:4:expert", "or mixed:BITS:experts"});
   refused("mixed:3.2", "gptq", true, {"fewer bits than int3 in groups of 32", "larger groups"});
 }
 

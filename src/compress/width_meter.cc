@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "width_meter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ops/decoder_ops.h"
+#include "product_rows.h"
+
+namespace vitrine::compress {
+namespace {
+
+constexpr int64_t kMeasuredTokens = 1024;
+
+/// Texts from all over a calibration, so that each of its sources is among them; every second one
+/// judges what the others choose.
+void take_spread(const std::vector<std::vector<int32_t>>& calibration,
+                 std::vector<std::vector<int32_t>>& chosen,
+                 std::vector<std::vector<int32_t>>& others) {
+  int64_t tokens = 0;
+  for (const std::vector<int32_t>& text : calibration) tokens += std::ssize(text);
+  const int64_t mean = std::max<int64_t>(1, tokens / std::ssize(calibration));
+  const int64_t wanted = 2 * ((kMeasuredTokens + mean - 1) / mean);
+  int64_t left = kMeasuredTokens, left_of_others = kMeasuredTokens;
+  bool is_other = false;
+  for (const int32_t number : spread_rows(std::ssize(calibration), wanted)) {
+    const std::vector<int32_t>& text = calibration[static_cast<size_t>(number)];
+    int64_t& room = is_other ? left_of_others : left;
+    const int64_t count = std::min(std::ssize(text), room);
+    if (count > 0) (is_other ? others : chosen).emplace_back(text.begin(), text.begin() + count);
+    room -= count;
+    is_other = !is_other;
+  }
+}
+
+void make_log_probabilities(std::vector<float>& row) {
+  const float largest = *std::ranges::max_element(row);
+  double sum = 0;
+  for (const float logit : row) sum += std::exp(static_cast<double>(logit) - largest);
+  const auto shift = static_cast<float>(largest + std::log(sum));
+  for (float& logit : row) logit -= shift;
+}
+
+}  // namespace
+
+WidthMeter::WidthMeter(const ops::Graph& graph, const std::string& model,
+                       const QuantizeOptions& options)
+    : tap_of_(static_cast<size_t>(graph.num_layers), kNoTap),
+      experts_of_(static_cast<size_t>(graph.num_layers), 0) {
+  take_spread(options.calibration, texts_, other_texts_);
+  EngineOptions engine =
+      text_options(options.calibration, options.threads, options.lenient_weights);
+  engine.keep_logits = true;
+  engine.max_logit_rows = engine.max_step_tokens;
+  for (const ops::OpNode& node : graph.nodes) {
+    const auto* experts = node.find<ops::ExpertsParameters>();
+    if (experts == nullptr || node.layer < 0) continue;
+    tap_of_[static_cast<size_t>(node.layer)] = engine.taps.size();
+    experts_of_[static_cast<size_t>(node.layer)] = experts->experts;
+    Tap tap;
+    tap.layer = node.layer;
+    tap.op = node.type;
+    tap.value = graph.values[static_cast<size_t>(node.outputs[0])].name;
+    tap.side = Tap::Side::kOutput;
+    engine.taps.push_back(tap);
+  }
+  engine_ = Engine::load(model, engine);
+  engine_->set_tap_reader(this);
+  plain_ = predict();
+}
+
+WidthMeter::~WidthMeter() { engine_->set_tap_reader(nullptr); }
+
+void WidthMeter::read(const TapRows& rows) {
+  if (rows.tap != tap_) return;
+  if (is_looking_) {
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(outputs_, rows.rows);
+    append(experts_, rows.experts);
+    append(weights_, rows.weights);
+    return;
+  }
+  // The router stands before the experts: whatever they are, slots hold the same ones.
+  const auto width = static_cast<size_t>(rows.width);
+  for (size_t slot = 0; slot < rows.experts.size(); ++slot) {
+    const float* before = outputs_.data() + errors_.size() * width;
+    double sum = 0;
+    for (size_t i = 0; i < width; ++i) {
+      const double difference = static_cast<double>(rows.rows[slot * width + i]) - before[i];
+      sum += difference * difference;
+    }
+    const double weight = weights_[errors_.size()];
+    errors_.push_back(weight * weight * sum);
+  }
+}
+
+std::vector<double> WidthMeter::look_at_experts(int layer) {
+  tap_ = tap_of_[static_cast<size_t>(layer)];
+  num_experts_ = experts_of_[static_cast<size_t>(layer)];
+  outputs_.clear();
+  experts_.clear();
+  weights_.clear();
+  std::vector<double> shares(static_cast<size_t>(num_experts_), 0.0);
+  if (tap_ == kNoTap) return shares;
+  is_looking_ = true;
+  predict();
+  is_looking_ = false;
+  for (const int32_t expert : experts_) shares[static_cast<size_t>(expert)] += 1;
+  for (double& share : shares) share /= static_cast<double>(plain_.size());
+  return shares;
+}
+
+double WidthMeter::divergence() {
+  errors_.clear();
+  by_token_.clear();
+  const std::vector<std::vector<float>> rows = predict();
+  double sum = 0;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    double own = 0;
+    for (size_t i = 0; i < rows[row].size(); ++i) {
+      const double log_p = plain_[row][i];
+      own += std::exp(log_p) * (log_p - rows[row][i]);
+    }
+    by_token_.push_back(own);
+    sum += own;
+  }
+  return sum / static_cast<double>(std::max<size_t>(1, rows.size()));
+}
+
+std::vector<double> WidthMeter::divergence_by_expert() const {
+  std::vector<double> by_expert(static_cast<size_t>(num_experts_), 0.0);
+  const size_t top_k = errors_.size() / std::max<size_t>(1, by_token_.size());
+  for (size_t token = 0; token < by_token_.size() && top_k > 0; ++token) {
+    const auto own = std::span(errors_).subspan(token * top_k, top_k);
+    double all = 0;
+    for (const double error : own) all += error;
+    for (size_t i = 0; i < top_k && all > 0; ++i) {
+      by_expert[static_cast<size_t>(experts_[token * top_k + i])] +=
+          by_token_[token] * own[i] / all / static_cast<double>(by_token_.size());
+    }
+  }
+  return by_expert;
+}
+
+void WidthMeter::take_other_texts() {
+  tap_ = kNoTap;
+  if (other_texts_.empty()) return;
+  texts_ = std::move(other_texts_);
+  plain_.clear();
+  plain_ = predict();
+}
+
+std::vector<std::vector<float>> WidthMeter::predict() {
+  std::vector<std::vector<float>> rows;
+  for (const std::vector<int32_t>& text : texts_) {
+    StepInput input;
+    input.sequence = engine_->create_sequence();
+    input.tokens = text;
+    input.rows = StepInput::Rows::kAll;
+    for (const StepOutput& output : engine_->step({&input, 1})) {
+      rows.emplace_back(output.scores.begin(), output.scores.end());
+      make_log_probabilities(rows.back());
+    }
+    engine_->release(input.sequence);
+  }
+  return rows;
+}
+
+}  // namespace vitrine::compress
