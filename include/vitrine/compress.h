@@ -42,7 +42,8 @@ struct QuantizeProgress {
 struct QuantizeOptions {
   /// A name of the quant room's registry; or "mixed:3.5", for which each part of a layer becomes
   /// int3, int4 or int8, by what that does to the predictions on `calibration`, so that the layers'
-  /// matrices take so many bits a weight at most.
+  /// matrices take so many bits a weight at most; "mixed:3.5:experts" gives each expert widths of
+  /// its own where that loses less.
   std::string scheme = "int4";
   /// Whether "mixed:…" counts experts as often as tokens are routed to one, so that the budget is
   /// one of bytes that a token reads.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The method awq (Lin et al. 2023, arXiv 2306.00978): channels that see large inputs are made
 // larger before they are rounded, and what makes these inputs smaller by as much. How much is
-// searched by what leaves the layer; of an expert's down, and a dense block's, by its own outputs.
-// Then the extremes of each group are searched. Every reader of a norm takes part, the router too:
-// else tokens would go to other experts.
+// searched by what leaves the layer; of attention's output, an expert's down and a dense block's,
+// by its own outputs. Then the extremes of each group are searched. Every reader of a norm takes
+// part, the router too: else tokens would go to other experts.
 #include <algorithm>
 #include <cmath>
 

@@ -149,8 +149,10 @@ std::vector<LayerPart> split_experts(const std::vector<LayerPart>& parts, bool c
 }
 
 /// Returns what the model loses with all parts in their widths, which it keeps.
-double judge(const Checkpoint& checkpoint, WidthMeter& meter, const std::vector<LayerPart>& parts) {
+double judge(const Checkpoint& checkpoint, WidthMeter& meter, const std::vector<LayerPart>& parts,
+             ProgressTeller& progress) {
   for (const LayerPart& part : parts) {
+    progress.tell(part.matrices.front()->source->name);  // which may end the run
     for (const PlannedTensor* matrix : part.matrices) {
       round_to(meter.engine(), *matrix, floats_of(checkpoint, *matrix), part.width);
     }
@@ -160,16 +162,16 @@ double judge(const Checkpoint& checkpoint, WidthMeter& meter, const std::vector<
 
 /// Widens, as long as the budget holds it, the part that gains most for each bit.
 void widen_parts(std::vector<LayerPart>& parts, int group_size, double budget) {
-  double taken = 0;
-  for (const LayerPart& part : parts) taken += part.weights * bits_of(0, group_size);
+  double bits[kNumWidths], taken = 0;
+  for (size_t width = 0; width < kNumWidths; ++width) bits[width] = bits_of(width, group_size);
+  for (const LayerPart& part : parts) taken += part.weights * bits[0];
   for (;;) {
     LayerPart* best = nullptr;
     size_t best_width = 0;
     double best_gain = 0;
     for (LayerPart& part : parts) {
       for (size_t width = part.width + 1; width < kNumWidths; ++width) {
-        const double more =
-            part.weights * (bits_of(width, group_size) - bits_of(part.width, group_size));
+        const double more = part.weights * (bits[width] - bits[part.width]);
         const double gain = (part.divergence[part.width] - part.divergence[width]) / more;
         if (taken + more > budget || gain <= best_gain) continue;
         best = &part;
@@ -178,7 +180,7 @@ void widen_parts(std::vector<LayerPart>& parts, int group_size, double budget) {
       }
     }
     if (best == nullptr) return;
-    taken += best->weights * (bits_of(best_width, group_size) - bits_of(best->width, group_size));
+    taken += best->weights * (bits[best_width] - bits[best->width]);
     best->width = best_width;
   }
 }
@@ -188,8 +190,10 @@ void widen_parts(std::vector<LayerPart>& parts, int group_size, double budget) {
 std::optional<double> mixed_bits(const std::string& scheme) {
   if (!scheme.starts_with(kMixed)) return std::nullopt;
   double bits = 0;
-  const char* end = scheme.data() + scheme.size() - (widens_experts(scheme) ? kByExpert.size() : 0);
-  const auto [stopped, error] = std::from_chars(scheme.data() + kMixed.size(), end, bits);
+  std::string_view number = std::string_view(scheme).substr(kMixed.size());
+  if (number.ends_with(kByExpert)) number.remove_suffix(kByExpert.size());
+  const char* end = number.data() + number.size();
+  const auto [stopped, error] = std::from_chars(number.data(), end, bits);
   if (error == std::errc() && stopped == end && bits >= 3 && bits <= 9) return bits;
   throw Error(
       ErrorKind::kInvalidArgument,
@@ -198,7 +202,8 @@ std::optional<double> mixed_bits(const std::string& scheme) {
 }
 
 bool widens_experts(const std::string& scheme) {
-  return scheme.starts_with(kMixed) && scheme.ends_with(kByExpert);
+  return scheme.starts_with(kMixed) &&
+         std::string_view(scheme).substr(kMixed.size()).ends_with(kByExpert);
 }
 
 std::string base_scheme(const std::string& scheme) { return mixed_bits(scheme) ? "int4" : scheme; }
@@ -225,8 +230,8 @@ void choose_widths(const Checkpoint& checkpoint, const std::string& model,
     widen_parts(parts, options.group_size, budget);
     widen_parts(single, options.group_size, budget);
     meter.take_other_texts();
-    plan.recipes = {.by_layer = judge(checkpoint, meter, parts),
-                    .by_expert = judge(checkpoint, meter, single)};
+    plan.recipes = {.by_layer = judge(checkpoint, meter, parts, progress),
+                    .by_expert = judge(checkpoint, meter, single, progress)};
     if (plan.recipes->by_expert < plan.recipes->by_layer) parts = std::move(single);
   } else {
     widen_parts(parts, options.group_size, budget);

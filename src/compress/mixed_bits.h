@@ -25,9 +25,10 @@ std::string base_scheme(const std::string& scheme);
 /// width, and what that does to the predictions on the calibration's first texts (mean KL) is taken
 /// to add up. `model` is the folder that the engine runs, as with quantize_by_layers(). With
 /// `options.mixed_by_use` experts count as often as tokens are routed to one. Where experts may
-/// have widths of their own, both recipes of the same bits are judged on other texts of the
-/// calibration, the one that loses less is taken, and the plan says what each lost. Throws what
-/// Engine::load and its steps throw, kInvalidArgument for a budget that the narrowest exceed.
+/// have widths of their own, texts from all over the calibration are taken in place of its
+/// first, and both recipes of the same bits are judged on other ones, where there are any; the one
+/// that loses less is taken, and the plan says what each lost. Throws what Engine::load and its
+/// steps throw, kInvalidArgument for a budget that the narrowest exceed.
 void choose_widths(const Checkpoint& checkpoint, const std::string& model,
                    const QuantizeOptions& options, double bits, QuantizePlan& plan,
                    ProgressTeller& progress);

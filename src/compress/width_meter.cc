@@ -3,34 +3,57 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
+#include "mixed_bits.h"
 #include "ops/decoder_ops.h"
-#include "product_rows.h"
 
 namespace vitrine::compress {
 namespace {
 
 constexpr int64_t kMeasuredTokens = 1024;
 
-/// Texts from all over a calibration, so that each of its sources is among them; every second one
-/// judges what the others choose.
-void take_spread(const std::vector<std::vector<int32_t>>& calibration,
-                 std::vector<std::vector<int32_t>>& chosen,
-                 std::vector<std::vector<int32_t>>& others) {
-  int64_t tokens = 0;
-  for (const std::vector<int32_t>& text : calibration) tokens += std::ssize(text);
-  const int64_t mean = std::max<int64_t>(1, tokens / std::ssize(calibration));
-  const int64_t wanted = 2 * ((kMeasuredTokens + mean - 1) / mean);
-  int64_t left = kMeasuredTokens, left_of_others = kMeasuredTokens;
-  bool is_other = false;
-  for (const int32_t number : spread_rows(std::ssize(calibration), wanted)) {
-    const std::vector<int32_t>& text = calibration[static_cast<size_t>(number)];
-    int64_t& room = is_other ? left_of_others : left;
-    const int64_t count = std::min(std::ssize(text), room);
-    if (count > 0) (is_other ? others : chosen).emplace_back(text.begin(), text.begin() + count);
-    room -= count;
-    is_other = !is_other;
+using Texts = std::vector<std::vector<int32_t>>;
+
+/// The first tokens of a calibration.
+Texts first_texts(const Texts& calibration) {
+  Texts texts;
+  int64_t left = kMeasuredTokens;
+  for (const std::vector<int32_t>& text : calibration) {
+    const int64_t count = std::min(std::ssize(text), left);
+    if (count > 0) texts.emplace_back(text.begin(), text.begin() + count);
+    left -= count;
+  }
+  return texts;
+}
+
+/// Returns a step through `count` texts that meets each once, and neighbours of no short period:
+/// windows of several sources stand in turn.
+int64_t stride_of(int64_t count) {
+  auto stride = std::max<int64_t>(1, static_cast<int64_t>(0.618 * static_cast<double>(count)));
+  while (std::gcd(stride, count) != 1) ++stride;
+  return stride;
+}
+
+/// Pieces of texts from all over a calibration, for the choice first and then for its judgement.
+void take_spread(const Texts& calibration, Texts& chosen, Texts& others) {
+  constexpr int64_t kPiece = 128;
+  int64_t left = kMeasuredTokens, left_of_others = kMeasuredTokens, longest = 0;
+  for (const std::vector<int32_t>& text : calibration) {
+    longest = std::max(longest, std::ssize(text));
+  }
+  const int64_t count = std::ssize(calibration), stride = stride_of(count);
+  for (int64_t begin = 0; begin < longest && left_of_others > 0; begin += kPiece) {
+    for (int64_t i = 0; i < count && left_of_others > 0; ++i) {
+      const std::vector<int32_t>& text = calibration[static_cast<size_t>(i * stride % count)];
+      int64_t& room = left > 0 ? left : left_of_others;
+      Texts& to = left > 0 ? chosen : others;
+      const int64_t size = std::min({std::ssize(text) - begin, kPiece, room});
+      if (size <= 0) continue;
+      to.emplace_back(text.begin() + begin, text.begin() + begin + size);
+      room -= size;
+    }
   }
 }
 
@@ -48,9 +71,14 @@ WidthMeter::WidthMeter(const ops::Graph& graph, const std::string& model,
                        const QuantizeOptions& options)
     : tap_of_(static_cast<size_t>(graph.num_layers), kNoTap),
       experts_of_(static_cast<size_t>(graph.num_layers), 0) {
-  take_spread(options.calibration, texts_, other_texts_);
-  EngineOptions engine =
-      text_options(options.calibration, options.threads, options.lenient_weights);
+  if (widens_experts(options.scheme)) {
+    take_spread(options.calibration, texts_, other_texts_);
+  } else {
+    texts_ = first_texts(options.calibration);
+  }
+  Texts all = texts_;
+  all.insert(all.end(), other_texts_.begin(), other_texts_.end());
+  EngineOptions engine = text_options(all, options.threads, options.lenient_weights);
   engine.keep_logits = true;
   engine.max_logit_rows = engine.max_step_tokens;
   for (const ops::OpNode& node : graph.nodes) {

@@ -202,12 +202,13 @@ TEST(LayerMethods, HangOnNoNumberOfThreads) {
 TEST(LayerMethods, MixturesStayWithinTheirBits) {
   const std::string source = oracle_folder("qwen3_moe");
   const Checkpoint checkpoint = Checkpoint::open(source);
-  for (const bool by_use : {false, true}) {
+  for (const auto& [by_use, ending] :
+       {std::pair(false, ""), {true, ""}, {false, ":experts"}, {true, ":experts"}}) {
     for (const double bits : {3.6, 4.4, 6.0}) {
-      SCOPED_TRACE(bits);
+      SCOPED_TRACE(std::to_string(bits) + ending);
       const TemporaryFolder folder;
       QuantizeOptions options =
-          method_options(source, ("mixed:" + std::to_string(bits)).c_str(), "rtn");
+          method_options(source, ("mixed:" + std::to_string(bits) + ending).c_str(), "rtn");
       options.mixed_by_use = by_use;
       const QuantizeReport report = quantize_checkpoint(source, folder / "out", options);
       std::map<int, double> weights;
@@ -293,6 +294,7 @@ TEST(LayerMethods, RefuseWhatTheyCannotMake) {
   refused("mixed:2", "gptq", true, {"mixed:2", "expected mixed:3.125"});
   refused("mixed:4bits", "gptq", true, {"mixed:4bits", "no number of bits"});
   refused("mixed:4:expert", "gptq", true, {"mixed:4:expert", "or mixed:BITS:experts"});
+  refused("mixed:experts", "gptq", true, {"mixed:experts", "no number of bits"});
   refused("mixed:3.2", "gptq", true, {"fewer bits than int3 in groups of 32", "larger groups"});
 }
 
