@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include "evaluation/program_runner.h"
 #include "scoring.h"
+#include "tests/checkpoint/folders.h"
 
 namespace vitrine::evaluation {
 namespace {
@@ -113,19 +116,20 @@ TEST(Program, ChangesNoFilesWithoutNamespacesEither) {
   EXPECT_EQ(ending_without("import os\nos.fork()"), "PermissionError");
 }
 
+// In a folder of its own, since other tests make temporary folders beside this one.
 TEST(Program, LeavesNothingBehind) {
-  const auto count = [] {
-    size_t found = 0;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(std::filesystem::temp_directory_path())) {
-      found += entry.path().filename().string().starts_with("vitrine-") ? 1 : 0;
-    }
-    return found;
-  };
-  const size_t before = count();
+  const testing::TemporaryFolder folder;
+  const char* const before = std::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  ASSERT_EQ(setenv("TMPDIR", folder.path().c_str(), 1), 0);
   ending("open('own', 'w').write('x')");
-  ending("while True: pass");
-  EXPECT_EQ(count(), before);
+  EXPECT_EQ(ending("while True: pass"), "timed out");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  if (before == nullptr) {
+    unsetenv("TMPDIR");
+  } else {
+    setenv("TMPDIR", kept.c_str(), 1);
+  }
 }
 
 constexpr const char* kSquare =
