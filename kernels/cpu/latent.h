@@ -97,7 +97,7 @@ inline typename Table::Lanes latent_softmax(int32_t valid, LatentState& state) {
 template <class Table, int kRows>
 __attribute__((noinline)) void score_rows(const float* const* keys, int32_t head_dim, float scale,
                                           const LatentState& state, float (*scores)[kLatentLanes]) {
-  FloatSums<Table, kRows> sums;
+  LaneSums<Table, float, kRows> sums;
   sums.clear();
   for (int32_t d = 0; d < head_dim; ++d) {
     sums.add(state.query[d], [&](int i) { return keys[i][d]; });
@@ -118,7 +118,7 @@ __attribute__((noinline)) void add_rows(const float* const* keys, int32_t valid,
   for (int i = 0; i < kRows; ++i) {
     Table::store(out[i], Table::mul(Table::load(out[i]), correction));
   }
-  FloatSums<Table, kRows> sums;
+  LaneSums<Table, float, kRows> sums;
   sums.load(out);
   for (int32_t j = 0; j < valid; ++j) {
     const float* key = keys[j] + first;
@@ -280,7 +280,7 @@ __attribute__((noinline)) void score_integer_rows(int32_t first, int32_t words,
                                                   const LatentIntegers& integers,
                                                   const LatentNumbers& own, LatentState& state) {
   const int32_t* const* keys = integers.keys + first;
-  IntegerSums<Table, kRows> sums;
+  LaneSums<Table, int32_t, kRows> sums;
   sums.clear();
   for (int32_t d = 0; d < words; ++d) {
     sums.add(own.query[d], [&](int i) { return keys[i][d]; });
@@ -333,7 +333,7 @@ __attribute__((noinline)) void add_integer_rows(int32_t pairs, int32_t first,
                                                 typename Table::Lanes correction,
                                                 const LatentIntegers& integers,
                                                 const LatentNumbers& own, LatentState& state) {
-  IntegerSums<Table, kRows> sums;
+  LaneSums<Table, int32_t, kRows> sums;
   sums.clear();
   for (int32_t j = 0; j < pairs; ++j) {
     const int32_t* value = integers.values[j] + first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What linear_widened of every table shares. Internal linkage: each file has its own copy.
+// Parts that linear_widened of every table shares. Internal linkage: each file has its own copy.
 #pragma once
 
 #include "blocks/list.h"

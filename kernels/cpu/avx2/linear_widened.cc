@@ -7,7 +7,7 @@
 namespace vitrine::kernels::avx2 {
 namespace {
 
-/// What turns half a unit's numbers into floats: scale * (number + bias) + minimum.
+/// Turns half a unit's numbers into floats: scale * (number + bias) + minimum.
 struct Widening {
   __m256 scale, minimum;
   __m256i bias;

@@ -7,22 +7,7 @@
 namespace vitrine::kernels::avx512 {
 namespace {
 
-struct Table : IntegerLanes {
-  static constexpr int32_t kRows = 8;
-  static constexpr int kParts = 1, kPartLanes = 16;
-  using FloatPart = Lanes;
-  using IntegerPart = Integers;
-  VITRINE_INLINE FloatPart load_part(const float* x) { return load(x); }
-  VITRINE_INLINE IntegerPart load_part(const int32_t* x) { return load_integers(x); }
-  VITRINE_INLINE void store_part(float* x, FloatPart v) { store(x, v); }
-  VITRINE_INLINE void store_part(int32_t* x, IntegerPart v) { store_integers(x, v); }
-  VITRINE_INLINE FloatPart set_part(float x) { return set(x); }
-  VITRINE_INLINE IntegerPart set_part(int32_t x) { return set_integers(x); }
-  VITRINE_INLINE FloatPart fma_part(FloatPart a, FloatPart b, FloatPart c) { return fma(a, b, c); }
-  VITRINE_INLINE IntegerPart dot_part(IntegerPart sum, IntegerPart a, IntegerPart b) {
-    return dot(sum, a, b);
-  }
-};
+using Table = WholeLanes<IntegerLanes>;
 
 }  // namespace
 

@@ -49,11 +49,7 @@ VITRINE_INLINE __m512 tile_dots(const uint8_t* tile, int64_t cols, const float* 
     if (j + 1 == left) break;
     sums[j + 1] = _mm512_fmadd_ps(w[1], _mm512_set1_ps(x[col + j + 1]), sums[j + 1]);
   }
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) sums[j] = _mm512_add_ps(sums[j], sums[j + 8]);
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) sums[j] = _mm512_add_ps(sums[j], sums[j + 4]);
-  return _mm512_add_ps(_mm512_add_ps(sums[0], sums[2]), _mm512_add_ps(sums[1], sums[3]));
+  return sum_vectors_16(sums);
 }
 
 template <WeightFormat kFormat>

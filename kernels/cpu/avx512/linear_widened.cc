@@ -14,7 +14,7 @@ struct Unpacked {
   Group groups[kMaxUnits];
 };
 
-/// What turns the numbers of half a unit into floats: scale * (number + bias) + minimum.
+/// Turns the numbers of half a unit into floats: scale * (number + bias) + minimum.
 struct Widening {
   __m512 scale, minimum;
   __m512i bias;
@@ -68,11 +68,7 @@ VITRINE_INLINE __m512 tile_dots(const Weight& weight, const Unpacked& tile, cons
       weight, tile, [&](int64_t col, int i, __m512 w) __attribute__((always_inline)) {
         sums[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[col + i]), sums[i]);
       });
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) sums[j] = _mm512_add_ps(sums[j], sums[j + 8]);
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) sums[j] = _mm512_add_ps(sums[j], sums[j + 4]);
-  return _mm512_add_ps(_mm512_add_ps(sums[0], sums[2]), _mm512_add_ps(sums[1], sums[3]));
+  return sum_vectors_16(sums);
 }
 
 /// A tile as floats in tiles.

@@ -7,24 +7,7 @@
 namespace vitrine::kernels::portable {
 namespace {
 
-struct Table : IntegerLanes {
-  static constexpr int32_t kRows = 8;
-  static constexpr int kParts = 1, kPartLanes = 16;
-  using FloatPart = Lanes;
-  using IntegerPart = Integers;
-  static FloatPart load_part(const float* x) { return load(x); }
-  static IntegerPart load_part(const int32_t* x) { return load_integers(x); }
-  static void store_part(float* x, const FloatPart& v) { store(x, v); }
-  static void store_part(int32_t* x, const IntegerPart& v) { store_integers(x, v); }
-  static FloatPart set_part(float x) { return set(x); }
-  static IntegerPart set_part(int32_t x) { return set_integers(x); }
-  static FloatPart fma_part(const FloatPart& a, const FloatPart& b, const FloatPart& c) {
-    return fma(a, b, c);
-  }
-  static IntegerPart dot_part(const IntegerPart& sum, const IntegerPart& a, const IntegerPart& b) {
-    return dot(sum, a, b);
-  }
-};
+using Table = WholeLanes<IntegerLanes>;
 
 template <WeightFormat kFormat>
 void write_floats(const KvView& kv, int32_t block, int32_t offset, const float* key) {

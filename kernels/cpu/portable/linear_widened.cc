@@ -6,7 +6,7 @@
 namespace vitrine::kernels::portable {
 namespace {
 
-/// As embed_row of each row.
+/// Writes each row as embed_row does.
 void widen_rows(const Weight& weight, int64_t tile, float* floats) {
   const int64_t left = weight.rows - tile * kTileRows;
   const int64_t count = left < kTileRows ? left : kTileRows;
@@ -17,7 +17,7 @@ void widen_rows(const Weight& weight, int64_t tile, float* floats) {
   }
 }
 
-/// As widen_rows, of kBlocks: a unit is decoded once for its 16 rows.
+/// Writes the rows of kBlocks likewise: a unit is decoded once for its 16 rows.
 void widen_blocks(const Weight& weight, int64_t tile, float* floats) {
   DecodedUnit unit;
   for (int64_t col = 0; col < weight.cols; ++col) {
