@@ -107,9 +107,7 @@ void LayerWork::try_out(const PlannedTensor& planned, const QuantizedMatrix& mat
   run_.replace_matrix(planned.module, values);
 }
 
-void LayerWork::restore(const PlannedTensor& planned) {
-  run_.replace_matrix(planned.module, plain_weights(planned));
-}
+void LayerWork::restore(const PlannedTensor& planned) { run_.restore_matrix(planned.module); }
 
 void LayerWork::finish(const PlannedTensor& planned, std::span<const float> weights,
                        QuantizedMatrix matrix, CalibrationFacts facts) {

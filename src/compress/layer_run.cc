@@ -139,6 +139,11 @@ void LayerRun::replace_matrix(const std::string& module, std::span<const float> 
   replaced_.insert(module);
 }
 
+void LayerRun::restore_matrix(const std::string& module) {
+  engine_->restore_matrix(module);
+  replaced_.erase(module);
+}
+
 void LayerRun::leave_layer() {
   for (const std::string& module : replaced_) engine_->restore_matrix(module);
   replaced_.clear();

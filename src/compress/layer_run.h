@@ -43,6 +43,8 @@ class LayerRun {
 
   /// Engine::replace_matrix(), of a matrix of the next layer.
   void replace_matrix(const std::string& module, std::span<const float> values);
+  /// Engine::restore_matrix(), of such a matrix.
+  void restore_matrix(const std::string& module);
   /// Returns what the places of the next layer show, in their order, and behind them what leaves
   /// the layer.
   std::vector<SiteRows> look();

@@ -81,6 +81,13 @@ WidthMeter::WidthMeter(const ops::Graph& graph, const std::string& model,
   EngineOptions engine = text_options(all, options.threads, options.lenient_weights);
   engine.keep_logits = true;
   engine.max_logit_rows = engine.max_step_tokens;
+  if (widens_experts(options.scheme)) add_taps(graph, engine);
+  engine_ = Engine::load(model, engine);
+  engine_->set_tap_reader(this);
+  plain_ = predict();
+}
+
+void WidthMeter::add_taps(const ops::Graph& graph, EngineOptions& engine) {
   for (const ops::OpNode& node : graph.nodes) {
     const auto* experts = node.find<ops::ExpertsParameters>();
     if (experts == nullptr || node.layer < 0) continue;
@@ -93,9 +100,6 @@ WidthMeter::WidthMeter(const ops::Graph& graph, const std::string& model,
     tap.side = Tap::Side::kOutput;
     engine.taps.push_back(tap);
   }
-  engine_ = Engine::load(model, engine);
-  engine_->set_tap_reader(this);
-  plain_ = predict();
 }
 
 WidthMeter::~WidthMeter() { engine_->set_tap_reader(nullptr); }

@@ -37,6 +37,8 @@ class WidthMeter final : public TapReader {
   void read(const TapRows& rows) override;
 
  private:
+  /// Has the engine show what the experts of each layer make.
+  void add_taps(const ops::Graph& graph, EngineOptions& engine);
   std::vector<std::vector<float>> predict();
 
   static constexpr size_t kNoTap = static_cast<size_t>(-1);
