@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "checkpoint/module_layout.h"
-#include "folders.h"
+#include "stored_tensors.h"
 #include "vitrine/quant.h"
 
 namespace vitrine {
@@ -18,30 +18,21 @@ namespace {
 using nlohmann::json;
 using testing::error_of;
 using testing::is_one_line_with;
+using testing::stored;
+using testing::StoredTensor;
+using testing::StoredTensors;
+using testing::write_stored;
 
-struct Exl2Tensor {
-  DType dtype;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using Exl2Tensors = std::map<std::string, Exl2Tensor>;
-
-template <typename T>
-Exl2Tensor tensor_of(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {dtype, std::move(shape), {bytes.begin(), bytes.end()}};
+StoredTensor order_of(const std::vector<int32_t>& order) {
+  return stored(DType::kI32, {static_cast<int64_t>(order.size())}, order);
 }
-
-Exl2Tensor order_of(const std::vector<int32_t>& order) {
-  return tensor_of(DType::kI32, {static_cast<int64_t>(order.size())}, order);
+StoredTensor groups_of(const std::vector<int16_t>& groups) {
+  return stored(DType::kI16, {static_cast<int64_t>(groups.size())}, groups);
 }
-Exl2Tensor groups_of(const std::vector<int16_t>& groups) {
-  return tensor_of(DType::kI16, {static_cast<int64_t>(groups.size())}, groups);
-}
-Exl2Tensor halves_of(const std::vector<float>& values) {
+StoredTensor halves_of(const std::vector<float>& values) {
   std::vector<uint16_t> halves;
   for (const float value : values) halves.push_back(float_to_f16(value));
-  return tensor_of(DType::kF16, {static_cast<int64_t>(values.size())}, halves);
+  return stored(DType::kF16, {static_cast<int64_t>(values.size())}, halves);
 }
 
 std::vector<int32_t> backwards(int32_t cols) {
@@ -56,7 +47,7 @@ struct Group {
 };
 
 /// A module of 32 rows whose columns stand backwards. Numbers are whatever their bits give.
-Exl2Tensors module_of(const std::string& name, const std::vector<Group>& groups) {
+StoredTensors module_of(const std::string& name, const std::vector<Group>& groups) {
   std::vector<int16_t> ends;
   int64_t lines = 0;
   int32_t cols = 0;
@@ -71,10 +62,10 @@ Exl2Tensors module_of(const std::string& name, const std::vector<Group>& groups)
   for (uint32_t& word : words) word = state = state * 1664525 + 1013904223;
   const auto count = static_cast<int64_t>(groups.size());
   const std::vector<uint32_t> scales(static_cast<size_t>(count) * 4, 0x76543210);
-  return {{name + ".q_weight", tensor_of(DType::kI32, {lines, 32}, words)},
+  return {{name + ".q_weight", stored(DType::kI32, {lines, 32}, words)},
           {name + ".q_invperm", order_of(backwards(cols))},
           {name + ".q_groups", groups_of(ends)},
-          {name + ".q_scale", tensor_of(DType::kI32, {count, 4}, scales)},
+          {name + ".q_scale", stored(DType::kI32, {count, 4}, scales)},
           {name + ".q_scale_max", halves_of(std::vector<float>(groups.size(), 0.03f))}};
 }
 
@@ -84,12 +75,8 @@ json exl2_config() {
 
 class Exl2Test : public ::testing::Test {
  protected:
-  void write(const std::string& file, const Exl2Tensors& tensors) {
-    SafetensorsWriter writer(folder_ / file);
-    for (const auto& [name, tensor] : tensors) writer.declare(name, tensor.dtype, tensor.shape);
-    writer.begin();
-    for (const auto& [name, tensor] : tensors) writer.write(name, tensor.bytes);
-    writer.finish();
+  void write(const std::string& file, const StoredTensors& tensors) {
+    write_stored(folder_ / file, tensors);
   }
 
   void write_config(const json& quantization = exl2_config()) {
@@ -98,7 +85,7 @@ class Exl2Test : public ::testing::Test {
     testing::write_bytes(folder_ / "config.json", config.dump());
   }
 
-  Checkpoint open(const Exl2Tensors& tensors) {
+  Checkpoint open(const StoredTensors& tensors) {
     write_config();
     write("output.safetensors", tensors);
     return Checkpoint::open(folder_.path());
@@ -108,7 +95,7 @@ class Exl2Test : public ::testing::Test {
     return open(module_of("m", groups)).find_quantized_tensors("m")->runs_as();
   }
 
-  void expect_error(const Exl2Tensors& tensors, std::initializer_list<std::string_view> parts) {
+  void expect_error(const StoredTensors& tensors, std::initializer_list<std::string_view> parts) {
     const Error error = error_of([&] {
       const Checkpoint checkpoint = open(tensors);
       const auto found = checkpoint.find_quantized_tensors("m");
@@ -136,7 +123,7 @@ TEST_F(Exl2Test, RunsInTheFewestBitsThatAllGroupsHave) {
 
 /// One kernel takes a gate and an up, whose orders are one, and whose widths and groups are not.
 TEST_F(Exl2Test, RunsAGateAndAnUpInTheSmallerGroups) {
-  Exl2Tensors tensors = module_of("m.gate_proj", {{8, 32}, {6, 128}});
+  StoredTensors tensors = module_of("m.gate_proj", {{8, 32}, {6, 128}});
   tensors.merge(module_of("m.up_proj", {{4, 160}}));
   const Checkpoint checkpoint = open(tensors);
   const auto gate = checkpoint.find_quantized_tensors("m.gate_proj");
@@ -150,7 +137,7 @@ TEST_F(Exl2Test, RunsAGateAndAnUpInTheSmallerGroups) {
 /// The definition, value by value, from a stream of bits read one by one.
 TEST_F(Exl2Test, ReadsEachWidth) {
   const std::vector<Group> groups = {{8, 32}, {6, 32}, {5, 32}, {4, 64}, {3, 32}, {2, 16}};
-  const Exl2Tensors tensors = module_of("m", groups);
+  const StoredTensors tensors = module_of("m", groups);
   const Checkpoint checkpoint = open(tensors);
   const auto found = checkpoint.find_quantized_tensors("m");
   ASSERT_EQ(found->cols, 208);
@@ -194,15 +181,15 @@ TEST_F(Exl2Test, DropsOnlyWhatFillsUpRows) {
 }
 
 TEST_F(Exl2Test, RefusesTensorsThatDisagree) {
-  const Exl2Tensors healthy = module_of("m", {{5, 32}, {4, 64}});
-  const auto with = [&](const char* name, const Exl2Tensor& tensor) {
-    Exl2Tensors tensors = healthy;
+  const StoredTensors healthy = module_of("m", {{5, 32}, {4, 64}});
+  const auto with = [&](const char* name, const StoredTensor& tensor) {
+    StoredTensors tensors = healthy;
     tensors[name] = tensor;
     return tensors;
   };
   EXPECT_NO_THROW(open(healthy).find_quantized_tensors("m"));
   for (const char* part : {"q_invperm", "q_groups", "q_scale", "q_scale_max"}) {
-    Exl2Tensors without = healthy;
+    StoredTensors without = healthy;
     without.erase("m." + std::string(part));
     const Error error = error_of([&] { open(without).find_quantized_tensors("m"); });
     EXPECT_TRUE(is_one_line_with(error, {"'m." + std::string(part) + "' is missing"}))
@@ -238,14 +225,14 @@ TEST_F(Exl2Test, RefusesTensorsThatDisagree) {
   expect_error(with("m.q_invperm", order_of(order)), {"element 7", "is -1"});
   expect_error(with("m.q_invperm", order_of(backwards(104))), {"104 columns of 'm.q_invperm'"});
   expect_error(with("m.q_invperm", order_of(backwards(24))), {"24 columns of 'm.q_invperm'"});
-  expect_error(with("m.q_invperm", tensor_of(DType::kI16, {96}, std::vector<int16_t>(96))),
+  expect_error(with("m.q_invperm", stored(DType::kI16, {96}, std::vector<int16_t>(96))),
                {"'m.q_invperm' is I16 [96]", "I32 [columns]"});
   // Numbers and scales.
-  expect_error(with("m.q_weight", tensor_of(DType::kI32, {13, 24}, std::vector<uint32_t>(13 * 24))),
+  expect_error(with("m.q_weight", stored(DType::kI32, {13, 24}, std::vector<uint32_t>(13 * 24))),
                {"'m.q_weight' is I32 [13, 24]", "a multiple of 32"});
-  expect_error(with("m.q_scale", tensor_of(DType::kI32, {2, 3}, std::vector<uint32_t>(6))),
+  expect_error(with("m.q_scale", stored(DType::kI32, {2, 3}, std::vector<uint32_t>(6))),
                {"'m.q_scale' is I32 [2, 3]", "I32 [2, 4]"});
-  expect_error(with("m.q_scale_max", tensor_of(DType::kF32, {2}, std::vector<float>(2))),
+  expect_error(with("m.q_scale_max", stored(DType::kF32, {2}, std::vector<float>(2))),
                {"'m.q_scale_max' is F32 [2]", "F16 [2]"});
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     expect_error(with("m.q_scale_max", halves_of({1, bad})),

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "folders.h"
+#include "stored_tensors.h"
 #include "vitrine/quant.h"
 
 namespace vitrine {
@@ -16,29 +16,20 @@ namespace {
 using nlohmann::json;
 using testing::error_of;
 using testing::is_one_line_with;
-
-struct LayoutTensor {
-  DType dtype;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using LayoutTensors = std::map<std::string, LayoutTensor>;
-
-template <typename T>
-LayoutTensor tensor_of(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {dtype, std::move(shape), {bytes.begin(), bytes.end()}};
-}
+using testing::stored;
+using testing::StoredTensor;
+using testing::StoredTensors;
+using testing::write_stored;
 
 /// A module "m" of [32, 64] in groups of 32: numbers 1, 2, 3, … of 4 bits.
-LayoutTensors gptq_module() {
+StoredTensors gptq_module() {
   const uint16_t one = float_to_f16(1.0f);
   std::vector<int32_t> groups(64);
   for (int i = 0; i < 64; ++i) groups[static_cast<size_t>(i)] = i / 32;
-  return {{"m.qweight", tensor_of(DType::kI32, {8, 32}, std::vector<int32_t>(256, 0x07654321))},
-          {"m.qzeros", tensor_of(DType::kI32, {2, 4}, std::vector<int32_t>(8, 0x77777777))},
-          {"m.scales", tensor_of(DType::kF16, {2, 32}, std::vector<uint16_t>(64, one))},
-          {"m.g_idx", tensor_of(DType::kI32, {64}, groups)}};
+  return {{"m.qweight", stored(DType::kI32, {8, 32}, std::vector<int32_t>(256, 0x07654321))},
+          {"m.qzeros", stored(DType::kI32, {2, 4}, std::vector<int32_t>(8, 0x77777777))},
+          {"m.scales", stored(DType::kF16, {2, 32}, std::vector<uint16_t>(64, one))},
+          {"m.g_idx", stored(DType::kI32, {64}, groups)}};
 }
 
 json gptq_config() {
@@ -49,11 +40,11 @@ json gptq_config() {
           {"desc_act", false}};
 }
 
-LayoutTensors awq_module() {
+StoredTensors awq_module() {
   const uint16_t one = float_to_f16(1.0f);
-  return {{"m.qweight", tensor_of(DType::kI32, {64, 4}, std::vector<int32_t>(256, 0x76543210))},
-          {"m.qzeros", tensor_of(DType::kI32, {2, 4}, std::vector<int32_t>(8, 0))},
-          {"m.scales", tensor_of(DType::kF16, {2, 32}, std::vector<uint16_t>(64, one))}};
+  return {{"m.qweight", stored(DType::kI32, {64, 4}, std::vector<int32_t>(256, 0x76543210))},
+          {"m.qzeros", stored(DType::kI32, {2, 4}, std::vector<int32_t>(8, 0))},
+          {"m.scales", stored(DType::kF16, {2, 32}, std::vector<uint16_t>(64, one))}};
 }
 
 json awq_config() {
@@ -66,19 +57,15 @@ json awq_config() {
 
 class LayoutTest : public ::testing::Test {
  protected:
-  Checkpoint open(const json& quantization, const LayoutTensors& tensors) {
+  Checkpoint open(const json& quantization, const StoredTensors& tensors) {
     json config = json::parse(testing::small_config());
     config["quantization_config"] = quantization;
     testing::write_bytes(folder_ / "config.json", config.dump());
-    SafetensorsWriter writer(folder_ / "model.safetensors");
-    for (const auto& [name, tensor] : tensors) writer.declare(name, tensor.dtype, tensor.shape);
-    writer.begin();
-    for (const auto& [name, tensor] : tensors) writer.write(name, tensor.bytes);
-    writer.finish();
+    write_stored(folder_ / "model.safetensors", tensors);
     return Checkpoint::open(folder_.path());
   }
 
-  void expect_error(const json& quantization, const LayoutTensors& tensors,
+  void expect_error(const json& quantization, const StoredTensors& tensors,
                     std::initializer_list<std::string_view> parts,
                     ErrorKind kind = ErrorKind::kBadFile) {
     const Error error = error_of([&] {
@@ -97,9 +84,9 @@ class LayoutTest : public ::testing::Test {
 TEST_F(LayoutTest, AddsOneToEachZeroPointByItself) {
   json config = gptq_config();
   config["sym"] = false;
-  LayoutTensors tensors = gptq_module();
+  StoredTensors tensors = gptq_module();
   tensors["m.qzeros"] =
-      tensor_of(DType::kI32, {2, 4}, std::vector<int32_t>(8, static_cast<int32_t>(0xf0123fef)));
+      stored(DType::kI32, {2, 4}, std::vector<int32_t>(8, static_cast<int32_t>(0xf0123fef)));
   const Checkpoint checkpoint = open(config, tensors);
   const auto found = checkpoint.find_quantized_tensors("m");
   const std::vector<int8_t> zeros = checkpoint.read_quantized_zero_points(*found, 0, 8);
@@ -117,36 +104,34 @@ TEST_F(LayoutTest, AddsOneToEachZeroPointByItself) {
 }
 
 TEST_F(LayoutTest, RefusesGptqTensorsThatDisagree) {
-  const auto with = [](const char* name, const LayoutTensor& tensor) {
-    LayoutTensors tensors = gptq_module();
+  const auto with = [](const char* name, const StoredTensor& tensor) {
+    StoredTensors tensors = gptq_module();
     tensors[name] = tensor;
     return tensors;
   };
   const json config = gptq_config();
-  expect_error(config,
-               with("m.qweight", tensor_of(DType::kI32, {7, 32}, std::vector<int32_t>(224))),
+  expect_error(config, with("m.qweight", stored(DType::kI32, {7, 32}, std::vector<int32_t>(224))),
                {"model.safetensors", "'m.g_idx' is I32 [64]", "[56]"});
-  expect_error(config, with("m.qweight", tensor_of(DType::kU8, {8, 32}, std::vector<uint8_t>(256))),
+  expect_error(config, with("m.qweight", stored(DType::kU8, {8, 32}, std::vector<uint8_t>(256))),
                {"'m.qweight' is U8 [8, 32]", "expected I32"});
-  expect_error(config, with("m.scales", tensor_of(DType::kF16, {1, 32}, std::vector<uint16_t>(32))),
+  expect_error(config, with("m.scales", stored(DType::kF16, {1, 32}, std::vector<uint16_t>(32))),
                {"'m.scales' is F16 [1, 32]", "[2, 32] from quantization_config"});
-  expect_error(config, with("m.qzeros", tensor_of(DType::kI32, {2, 3}, std::vector<int32_t>(6))),
+  expect_error(config, with("m.qzeros", stored(DType::kI32, {2, 3}, std::vector<int32_t>(6))),
                {"'m.qzeros' is I32 [2, 3]", "I32 [2, 4]"});
-  expect_error(
-      config, with("m.qzeros", tensor_of(DType::kI32, {2, 4}, std::vector<int32_t>(8, 0x76777777))),
-      {"zero point of group 0 and row 6", "'m.qzeros' is 7", "'sym' is true"});
+  expect_error(config,
+               with("m.qzeros", stored(DType::kI32, {2, 4}, std::vector<int32_t>(8, 0x76777777))),
+               {"zero point of group 0 and row 6", "'m.qzeros' is 7", "'sym' is true"});
   const uint16_t infinite = float_to_f16(std::numeric_limits<float>::infinity());
-  expect_error(
-      config,
-      with("m.scales", tensor_of(DType::kF16, {2, 32}, std::vector<uint16_t>(64, infinite))),
-      {"'m.scales' is not finite"});
+  expect_error(config,
+               with("m.scales", stored(DType::kF16, {2, 32}, std::vector<uint16_t>(64, infinite))),
+               {"'m.scales' is not finite"});
   std::vector<int32_t> groups(64);
   groups[5] = 2;
-  expect_error(config, with("m.g_idx", tensor_of(DType::kI32, {64}, groups)),
+  expect_error(config, with("m.g_idx", stored(DType::kI32, {64}, groups)),
                {"element 5 of tensor 'm.g_idx' is 2", "one of the 2 groups"});
   groups[5] = -3;
-  expect_error(config, with("m.g_idx", tensor_of(DType::kI32, {64}, groups)), {"is -3"});
-  LayoutTensors without = gptq_module();
+  expect_error(config, with("m.g_idx", stored(DType::kI32, {64}, groups)), {"is -3"});
+  StoredTensors without = gptq_module();
   without.erase("m.scales");
   expect_error(config, without, {"'m.scales' is missing"});
   json left_out = config;
@@ -159,8 +144,8 @@ TEST_F(LayoutTest, RefusesGptqTensorsThatDisagree) {
 
 TEST_F(LayoutTest, SortsTheColumnsOfGroupsThatAreWhole) {
   const auto runs_as = [&](const std::vector<int32_t>& groups) {
-    LayoutTensors tensors = gptq_module();
-    tensors["m.g_idx"] = tensor_of(DType::kI32, {64}, groups);
+    StoredTensors tensors = gptq_module();
+    tensors["m.g_idx"] = stored(DType::kI32, {64}, groups);
     const auto found = open(gptq_config(), tensors).find_quantized_tensors("m");
     EXPECT_EQ(found->floats, DType::kF32);
     return found->runs_as();
@@ -174,15 +159,15 @@ TEST_F(LayoutTest, SortsTheColumnsOfGroupsThatAreWhole) {
 
 /// A gate and an up run in one kernel, which takes one input.
 TEST_F(LayoutTest, SortsAGateAndAnUpAlike) {
-  LayoutTensors tensors;
+  StoredTensors tensors;
   for (const char* module : {"m.gate_proj", "m.up_proj"}) {
     for (const auto& [name, tensor] : gptq_module()) tensors[module + name.substr(1)] = tensor;
   }
   std::vector<int32_t> groups(64);
   for (size_t i = 0; i < 64; ++i) groups[i] = static_cast<int32_t>(i / 2 % 2);
-  const LayoutTensor order = tensor_of(DType::kI32, {64}, groups);
+  const StoredTensor order = stored(DType::kI32, {64}, groups);
   std::ranges::reverse(groups);
-  const LayoutTensor other = tensor_of(DType::kI32, {64}, groups);
+  const StoredTensor other = stored(DType::kI32, {64}, groups);
   const auto runs_as = [&](const Checkpoint& checkpoint) {
     return checkpoint.find_quantized_tensors("m.gate_proj")->runs_as() + "; " +
            checkpoint.find_quantized_tensors("m.up_proj")->runs_as();
@@ -196,16 +181,15 @@ TEST_F(LayoutTest, SortsAGateAndAnUpAlike) {
 }
 
 TEST_F(LayoutTest, RefusesAwqTensorsThatDisagree) {
-  const auto with = [](const char* name, const LayoutTensor& tensor) {
-    LayoutTensors tensors = awq_module();
+  const auto with = [](const char* name, const StoredTensor& tensor) {
+    StoredTensors tensors = awq_module();
     tensors[name] = tensor;
     return tensors;
   };
-  expect_error(awq_config(),
-               with("m.qzeros", tensor_of(DType::kI32, {1, 4}, std::vector<int32_t>(4))),
+  expect_error(awq_config(), with("m.qzeros", stored(DType::kI32, {1, 4}, std::vector<int32_t>(4))),
                {"'m.qzeros' is I32 [1, 4]", "[2, 4]"});
   expect_error(awq_config(),
-               with("m.qweight", tensor_of(DType::kI32, {256}, std::vector<int32_t>(256))),
+               with("m.qweight", stored(DType::kI32, {256}, std::vector<int32_t>(256))),
                {"'m.qweight' is I32 [256]"});
   json config = awq_config();
   config["group_size"] = 128;
@@ -239,11 +223,11 @@ TEST_F(LayoutTest, SaysWhichGroupsItRunsWith) {
   const auto runs_as = [&](int group_size) {
     json config = awq_config();
     config["group_size"] = group_size;
-    LayoutTensors tensors = awq_module();
+    StoredTensors tensors = awq_module();
     const int64_t groups = group_size == -1 ? 1 : (64 + group_size - 1) / group_size;
     const auto count = static_cast<size_t>(groups);
-    tensors["m.qzeros"] = tensor_of(DType::kI32, {groups, 4}, std::vector<int32_t>(4 * count));
-    tensors["m.scales"] = tensor_of(DType::kF16, {groups, 32}, std::vector<uint16_t>(32 * count));
+    tensors["m.qzeros"] = stored(DType::kI32, {groups, 4}, std::vector<int32_t>(4 * count));
+    tensors["m.scales"] = stored(DType::kF16, {groups, 32}, std::vector<uint16_t>(32 * count));
     return open(config, tensors).find_quantized_tensors("m")->runs_as();
   };
   EXPECT_EQ(runs_as(32), "int4, groups of 32, with zero points");

@@ -10,7 +10,7 @@
 
 #include "checkpoint/file_io.h"
 #include "checkpoint/safetensors_header.h"
-#include "tests/checkpoint/folders.h"
+#include "tests/checkpoint/stored_tensors.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine::testing {
@@ -21,13 +21,6 @@ struct StackStyle {
   bool joins_columns = false;  ///< [experts, rows, 2 x groups], as repack_moe; else along the rows
 };
 
-struct StoredTensor {
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using StoredTensors = std::map<std::string, StoredTensor>;
-
 inline StoredTensors read_stored(const std::string& path) {
   const vitrine::checkpoint::InputFile file(path);
   StoredTensors tensors;
@@ -37,14 +30,6 @@ inline StoredTensors read_stored(const std::string& path) {
     file.read(info.file_offset, tensor.bytes);
   }
   return tensors;
-}
-
-inline void write_stored(const std::string& path, const StoredTensors& tensors) {
-  SafetensorsWriter writer(path);
-  for (const auto& [name, tensor] : tensors) writer.declare(name, tensor.dtype, tensor.shape);
-  writer.begin({{"format", "pt"}});
-  for (const auto& [name, tensor] : tensors) writer.write(name, tensor.bytes);
-  writer.finish();
 }
 
 /// Returns gate and up as one: rows of both, or each row of the gate with that of up behind it; one

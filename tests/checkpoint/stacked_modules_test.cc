@@ -16,12 +16,6 @@ const std::string kStem = "model.layers.0.mlp.experts.";
 const std::string kGateUp = kStem + "gate_up_proj", kDown = kStem + "down_proj";
 constexpr int64_t kExperts = 2, kRows = 32, kCols = 64;  // of a gate
 
-template <typename T>
-StoredTensor stored(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {dtype, std::move(shape), {bytes.begin(), bytes.end()}};
-}
-
 size_t count_of_shape(const std::vector<int64_t>& shape) {
   size_t count = 1;
   for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
