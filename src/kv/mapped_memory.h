@@ -26,6 +26,9 @@ class MappedMemory {
   /// page.
   void forget(size_t first, size_t count) const;
   static size_t page_bytes();
+  /// Takes the whole pages of mapped memory, any object's or a file's, out of this process: they
+  /// are zeros or the file's when they are touched again. What shares a page at either end stays.
+  static void drop_whole_pages(const void* data, size_t size);
 
  private:
   std::byte* data_ = nullptr;

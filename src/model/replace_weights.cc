@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loaded matrices get other numbers between two steps.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstring>
 
 #include "core/half_float.h"
@@ -29,14 +26,6 @@ std::string format_text(const kernels::Weight& weight) {
 bool has_format_of(const kernels::Weight& a, const kernels::Weight& b) {
   return a.format == b.format && a.scale_format == b.scale_format &&
          a.offset_format == b.offset_format && a.tiled == b.tiled && a.group_size == b.group_size;
-}
-
-/// Takes the whole pages between out of this process, which reads them again from the file.
-void drop_pages(const void* data, size_t size) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t first = (address + page - 1) / page * page, end = (address + size) / page * page;
-  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 // The memory is the weights' own, whose handle shows it as constant.
@@ -84,7 +73,7 @@ void* CheckpointWeights::writable_floats(const std::string& module) {
   if (mapped != mapped_floats_.end() && !mapped->second.instead) {
     const size_t bytes = kernels::packed_bytes(weight).data;
     weight.data = mapped->second.instead.emplace(bytes, "tensor '" + module + "'").data();
-    drop_pages(mapped->second.data, bytes);
+    kv::MappedMemory::drop_whole_pages(mapped->second.data, bytes);
   }
   return const_cast<void*>(weight.data);
 }
@@ -96,7 +85,7 @@ void CheckpointWeights::restore(const std::string& module) {
   kernels::Weight& weight = matrices_.at(module);
   weight.data = mapped->second.data;
   mapped->second.instead.reset();
-  drop_pages(weight.data, kernels::packed_bytes(weight).data);
+  kv::MappedMemory::drop_whole_pages(weight.data, kernels::packed_bytes(weight).data);
 }
 
 void CheckpointWeights::replace(const std::string& module, const Checkpoint& from) {
@@ -111,8 +100,8 @@ void CheckpointWeights::replace(const std::string& module, const Checkpoint& fro
   stored.place(memory.allocate(stored.num_bytes(), "tensor '" + module + "'"));
   std::vector<std::byte> buffer;
   read_stored_rows(kernel_, from, stored, 0, now.rows, buffer);
-  void* const replaced = mapped_floats_.contains(module) ? writable_floats(module) : nullptr;
-  overwrite(replaced != nullptr ? replaced : now.data, stored.data, stored.bytes.data);
+  overwrite(mapped_floats_.contains(module) ? writable_floats(module) : now.data, stored.data,
+            stored.bytes.data);
   overwrite(now.scales, stored.scales, stored.bytes.scales);
   overwrite(now.offsets, stored.offsets, stored.bytes.offsets);
 }

@@ -59,7 +59,7 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
                                 int64_t rows, int64_t cols, bool takes_blocks = true,
                                 bool takes_order = false);
 /// Makes a matrix [rows, cols] of a tensor's blocks, whatever extents the tensor's rows have;
-/// nothing where it has none that kernels read.
+/// nothing where it has none that kernels read, or whole ones do not make a row.
 std::optional<StoredMatrix> find_block_matrix(const TensorInfo& info, int64_t rows, int64_t cols);
 /// Makes the error of a matrix that has a scale that is infinite or no number, or a NaN among 8-bit
 /// floats; row -1: unknown.

@@ -135,13 +135,9 @@ bool KvLayers::keeps_own(int layer) const {
 void KvLayers::forget_layer(int layer) const {
   const auto index = static_cast<size_t>(layer);
   const auto& [first, second] = planes_[index];
-  // What the layers beside have in the pages at both ends stays.
-  const size_t page = kv::MappedMemory::page_bytes();
-  const auto begin = static_cast<size_t>(static_cast<const std::byte*>(layers_[index].view.keys) -
-                                         memory_->data());
-  const size_t end = begin + first.num_bytes() + second.num_bytes();
-  const size_t first_page = (begin + page - 1) / page * page, last_page = end / page * page;
-  if (first_page < last_page) memory_->forget(first_page, last_page - first_page);
+  // Both parts lie side by side.
+  kv::MappedMemory::drop_whole_pages(layers_[index].view.keys,
+                                     first.num_bytes() + second.num_bytes());
 }
 
 }  // namespace vitrine::engine
