@@ -32,11 +32,11 @@ void MappedMemory::forget(size_t first, size_t count) const {
   if (count > 0) madvise(data_ + first, count, MADV_DONTNEED);
 }
 
-void MappedMemory::drop_whole_pages(const void* data, size_t size) {
-  const auto begin = reinterpret_cast<uintptr_t>(data);
-  const size_t page = page_bytes();
-  const uintptr_t first = (begin + page - 1) / page * page, end = (begin + size) / page * page;
-  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+void MappedMemory::drop_whole_pages(void* data, size_t size) {
+  const size_t page = page_bytes(), rest = reinterpret_cast<uintptr_t>(data) % page;
+  const size_t skipped = rest == 0 ? 0 : page - rest;
+  if (size < skipped + page) return;
+  madvise(static_cast<std::byte*>(data) + skipped, (size - skipped) / page * page, MADV_DONTNEED);
 }
 
 size_t MappedMemory::page_bytes() {

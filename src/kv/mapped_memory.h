@@ -28,7 +28,7 @@ class MappedMemory {
   static size_t page_bytes();
   /// Takes the whole pages of mapped memory, any object's or a file's, out of this process: they
   /// are zeros or the file's when they are touched again. What shares a page at either end stays.
-  static void drop_whole_pages(const void* data, size_t size);
+  static void drop_whole_pages(void* data, size_t size);
 
  private:
   std::byte* data_ = nullptr;

@@ -85,7 +85,7 @@ void CheckpointWeights::restore(const std::string& module) {
   kernels::Weight& weight = matrices_.at(module);
   weight.data = mapped->second.data;
   mapped->second.instead.reset();
-  kv::MappedMemory::drop_whole_pages(weight.data, kernels::packed_bytes(weight).data);
+  kv::MappedMemory::drop_whole_pages(mapped->second.data, kernels::packed_bytes(weight).data);
 }
 
 void CheckpointWeights::replace(const std::string& module, const Checkpoint& from) {

@@ -84,7 +84,7 @@ const kernels::Weight& CheckpointWeights::matrix_rows(const std::string& module,
     if (!mapped_ || !map(stored, module)) {
       pack_later(stored, module);
     } else if (stored.weight.blocks == nullptr) {
-      mapped_floats_[name].data = stored.weight.data;
+      mapped_floats_[name].data = const_cast<void*>(stored.weight.data);
     }
     num_parameters_ += (end - begin) * cols;
     found = matrices_.emplace(name, stored.weight).first;

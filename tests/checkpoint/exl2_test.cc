@@ -31,6 +31,7 @@ StoredTensor groups_of(const std::vector<int16_t>& groups) {
 }
 StoredTensor halves_of(const std::vector<float>& values) {
   std::vector<uint16_t> halves;
+  halves.reserve(values.size());
   for (const float value : values) halves.push_back(float_to_f16(value));
   return stored(DType::kF16, {static_cast<int64_t>(values.size())}, halves);
 }
@@ -163,7 +164,7 @@ TEST_F(Exl2Test, ReadsEachWidth) {
   }
   // Rows that begin within a word of scales.
   const std::vector<float> some = checkpoint.read_quantized_floats(*found, 5, 19);
-  EXPECT_TRUE(std::ranges::equal(some, std::span(values).subspan(5 * 208, 14 * 208)));
+  EXPECT_TRUE(std::ranges::equal(some, std::span(values).subspan(5UL * 208, 14UL * 208)));
 }
 
 TEST_F(Exl2Test, DropsOnlyWhatFillsUpRows) {
@@ -228,7 +229,7 @@ TEST_F(Exl2Test, RefusesTensorsThatDisagree) {
   expect_error(with("m.q_invperm", stored(DType::kI16, {96}, std::vector<int16_t>(96))),
                {"'m.q_invperm' is I16 [96]", "I32 [columns]"});
   // Numbers and scales.
-  expect_error(with("m.q_weight", stored(DType::kI32, {13, 24}, std::vector<uint32_t>(13 * 24))),
+  expect_error(with("m.q_weight", stored(DType::kI32, {13, 24}, std::vector<uint32_t>(13UL * 24))),
                {"'m.q_weight' is I32 [13, 24]", "a multiple of 32"});
   expect_error(with("m.q_scale", stored(DType::kI32, {2, 3}, std::vector<uint32_t>(6))),
                {"'m.q_scale' is I32 [2, 3]", "I32 [2, 4]"});
