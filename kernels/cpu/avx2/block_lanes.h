@@ -28,17 +28,24 @@ struct BlockLanes {
   VITRINE_INLINE Ints bytes(const uint8_t* p, int half) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half)));
   }
+  /// The low seven bits of a byte of each row, as a half that begins with them after its sign.
+  VITRINE_INLINE Floats byte_halves(const uint8_t* p, int half) {
+    const __m128i words =
+        _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half)));
+    return _mm256_cvtph_ps(_mm_srli_epi16(_mm_slli_epi16(words, 9), 2));
+  }
   VITRINE_INLINE Plane plane(const uint8_t* p, int half) {
     Plane bits;
     __builtin_memcpy(&bits, p + 4 * half, sizeof bits);
     return bits;
   }
+  VITRINE_INLINE Plane rows_of(uint64_t plane, int half) {
+    return static_cast<Plane>(plane >> (32 * half));
+  }
   VITRINE_INLINE Ints nibbles(Plane plane) {
-    const __m128i both = _mm_cvtsi32_si128(static_cast<int32_t>(plane));
-    const __m128i nibble = _mm_set1_epi8(15);
-    const __m128i low = _mm_and_si128(both, nibble);
-    const __m128i high = _mm_and_si128(_mm_srli_epi16(both, 4), nibble);
-    return _mm256_cvtepu8_epi32(_mm_unpacklo_epi8(low, high));
+    const __m256i all = _mm256_set1_epi32(static_cast<int32_t>(plane));
+    const __m256i of_row = _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    return mask(of_row, 15);
   }
 
   /// (byte >> shift) & mask; shift is 0, 2, 4 or 6.
@@ -51,10 +58,10 @@ struct BlockLanes {
   VITRINE_INLINE Bytes add_where(Bytes bytes, Plane where, uint8_t value) {
     return _mm256_add_epi8(bytes, _mm256_and_si256(bytes_of(where), set_bytes(value)));
   }
-  /// 256 less the byte where a bit is set.
-  VITRINE_INLINE Bytes negate_where(Bytes bytes, Plane where) {
-    const __m256i all = bytes_of(where);
-    return _mm256_sub_epi8(_mm256_xor_si256(bytes, all), all);
+  /// kFrom less the byte where a bit is set.
+  template <uint8_t kFrom>
+  VITRINE_INLINE Bytes subtract_where(Bytes bytes, Plane where) {
+    return _mm256_blendv_epi8(bytes, _mm256_sub_epi8(set_bytes(kFrom), bytes), bytes_of(where));
   }
   VITRINE_INLINE Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     const __m256i is_clear = _mm256_cmpeq_epi32(flags, _mm256_setzero_si256());
@@ -73,13 +80,18 @@ struct BlockLanes {
     const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), indices);
   }
-  template <class Book>
-  VITRINE_INLINE blocks::Eight<BlockLanes> look_up_fours(Ints first, Ints second) {
-    const auto* entries = reinterpret_cast<const int*>(Book::entries());
-    return {_mm256_i32gather_epi32(entries, first, 4), _mm256_i32gather_epi32(entries, second, 4)};
+  /// Where the bytes of eight rows stand that are indices into a book.
+  struct ByteIndices {
+    const uint8_t* of_row;
+  };
+  VITRINE_INLINE ByteIndices byte_indices(const uint8_t* p, int half) { return {p + 8 * half}; }
+
+  template <class Book, class Indices>
+  VITRINE_INLINE blocks::Eight<BlockLanes> look_up_fours(Indices first, Indices second) {
+    return {look_up_four<Book>(first), look_up_four<Book>(second)};
   }
-  template <class Book>
-  VITRINE_INLINE blocks::Eights<BlockLanes> look_up_eights(Ints first, Ints second) {
+  template <class Book, class Indices>
+  VITRINE_INLINE blocks::Eights<BlockLanes> look_up_eights(Indices first, Indices second) {
     return {look_up_eight<Book>(first), look_up_eight<Book>(second)};
   }
 
@@ -87,12 +99,8 @@ struct BlockLanes {
   VITRINE_INLINE Ints mask(Ints a, int32_t bits) { return _mm256_and_si256(a, set_ints(bits)); }
   VITRINE_INLINE Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
   VITRINE_INLINE Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-  VITRINE_INLINE Ints shift_right(Ints a, int bits) {
-    return _mm256_srl_epi32(a, _mm_cvtsi32_si128(bits));
-  }
-  VITRINE_INLINE Ints shift_left(Ints a, int bits) {
-    return _mm256_sll_epi32(a, _mm_cvtsi32_si128(bits));
-  }
+  VITRINE_INLINE Ints shift_right(Ints a, int bits) { return _mm256_srli_epi32(a, bits); }
+  VITRINE_INLINE Ints shift_left(Ints a, int bits) { return _mm256_slli_epi32(a, bits); }
 
   VITRINE_INLINE Floats set(float value) { return _mm256_set1_ps(value); }
   VITRINE_INLINE Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
@@ -105,16 +113,46 @@ struct BlockLanes {
   }
 
  private:
-  template <class Book>
-  VITRINE_INLINE blocks::Eight<BlockLanes> look_up_eight(Ints indices) {
-    const auto* entries = reinterpret_cast<const long long*>(Book::entries());
-    const __m256i first = _mm256_i32gather_epi64(entries, _mm256_castsi256_si128(indices), 8);
-    const __m256i last = _mm256_i32gather_epi64(entries, _mm256_extracti128_si256(indices, 1), 8);
-    // Rows 0, 1, 4, 5 and 2, 3, 6, 7, then in order.
-    const __m256 a = _mm256_castsi256_ps(first), b = _mm256_castsi256_ps(last);
-    const __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
-    const __m256i high = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
-    return {_mm256_permute4x64_epi64(low, 0xd8), _mm256_permute4x64_epi64(high, 0xd8)};
+  // Eight loads take fewer steps of a processor than the gather of as many entries
+  // (docs/lab/avx2.md).
+
+  VITRINE_INLINE const uint8_t* rows_of(ByteIndices indices) { return indices.of_row; }
+
+  /// Indices of eight rows in registers, two in each.
+  struct Pairs {
+    uint64_t pair[4];
+
+    uint32_t operator[](int r) const { return static_cast<uint32_t>(pair[r / 2] >> (r % 2 * 32)); }
+  };
+  VITRINE_INLINE Pairs rows_of(Ints indices) {
+    const auto pair = [&]<int kPair>() __attribute__((always_inline)) {
+      return static_cast<uint64_t>(_mm256_extract_epi64(indices, kPair));
+    };
+    return {{pair.template operator()<0>(), pair.template operator()<1>(),
+             pair.template operator()<2>(), pair.template operator()<3>()}};
+  }
+
+  template <class Book, class Indices>
+  VITRINE_INLINE __m256i look_up_four(Indices indices) {
+    const auto rows = rows_of(indices);
+    const auto entry = [&](int r) __attribute__((always_inline)) {
+      return static_cast<int>(Book::entries()[rows[r]]);
+    };
+    return _mm256_setr_epi32(entry(0), entry(1), entry(2), entry(3), entry(4), entry(5), entry(6),
+                             entry(7));
+  }
+
+  template <class Book, class Indices>
+  VITRINE_INLINE blocks::Eight<BlockLanes> look_up_eight(Indices indices) {
+    const auto rows = rows_of(indices);
+    const auto entry = [&](int r) __attribute__((always_inline)) {
+      return static_cast<int64_t>(Book::entries()[rows[r]]);
+    };
+    const __m256i a = _mm256_setr_epi64x(entry(0), entry(1), entry(4), entry(5));
+    const __m256i b = _mm256_setr_epi64x(entry(2), entry(3), entry(6), entry(7));
+    const __m256 first = _mm256_castsi256_ps(a), last = _mm256_castsi256_ps(b);
+    return {_mm256_castps_si256(_mm256_shuffle_ps(first, last, 0x88)),
+            _mm256_castps_si256(_mm256_shuffle_ps(first, last, 0xdd))};
   }
 
   /// 0xff for each bit that is set.

@@ -22,7 +22,7 @@ constexpr int kWords = kUnit / 4;
 /// Dots in 16-bit pieces (vpmaddubsw), widened before they could overflow.
 struct MaddubsDot {
   template <class Format>
-  static constexpr bool kSignedProducts = Format::kChain == 1;
+  static constexpr bool kSignedProducts = Format::kChain == 0;
 
   /// Eight columns.
   template <class Format, bool kSigned = kSignedProducts<Format>>
@@ -79,6 +79,12 @@ struct MaddubsDot {
       const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.low, a), factor);
       const __m256i high =
           _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.high, b), factor);
+      sums.whole = _mm256_add_epi32(sums.whole, _mm256_add_epi32(low, high));
+    } else if constexpr (Format::kChain == 1) {
+      const __m256i factor = factors.of_part[Format::kTwoParts ? s / 2 : 0];
+      const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.step.low, first), factor);
+      const __m256i high =
+          _mm256_madd_epi16(_mm256_maddubs_epi16(weights.step.high, second), factor);
       sums.whole = _mm256_add_epi32(sums.whole, _mm256_add_epi32(low, high));
     } else {
       const __m256i low = _mm256_maddubs_epi16(weights.step.low, first);

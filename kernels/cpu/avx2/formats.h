@@ -69,7 +69,8 @@ VITRINE_INLINE __m256 load_minimums(OffsetFormat format, const uint8_t* offsets,
   }
 }
 
-/// kChain: how many products of two (vpmaddubsw) may be added in 16 bits.
+/// kChain: how many products of two (vpmaddubsw) may be added in 16 bits; 0: not one, since the
+/// bytes need all eight bits.
 template <int kUnsignedBias, int kBytes, int kChainLength>
 struct IntegerFormat {
   static constexpr int kBias = kUnsignedBias;
@@ -146,7 +147,7 @@ struct Int3 : IntegerFormat<4, kUnit * kTileRows * 3 / 8, 8> {
 };
 
 /// 2 * 255 * 127 does not fit 16 bits: signed values are multiplied, of which 2 * 128 * 127 does.
-struct Int8 : IntegerFormat<128, kUnit * kTileRows, 1> {
+struct Int8 : IntegerFormat<128, kUnit * kTileRows, 0> {
   VITRINE_INLINE Step step(const uint8_t* unit, int64_t, int half, int s) {
     return {load_256(unit + 128 * s + 32 * half), load_256(unit + 128 * s + 64 + 32 * half)};
   }

@@ -37,15 +37,23 @@ struct TokenUnit {
   __m256i sums;
   __m256 scale;
   __m256 weighted;
+  __m256i of_half[2];  // less its sum times the bias, where halves have scales of their own
 
   VITRINE_INLINE void load_values(TokenUnit& unit, const int8_t* x) {
 #pragma GCC unroll 8
     for (int i = 0; i < kWords; ++i) unit.words[i] = broadcast_word(x + 4 * i);
   }
+  template <class Format>
   VITRINE_INLINE void load_group(TokenUnit& unit, const float* scale, const GroupSum* sums) {
-    unit.sums = broadcast_word(sums);
     unit.scale = _mm256_set1_ps(*scale);
-    unit.weighted = _mm256_set1_ps(sums->weighted);
+    if constexpr (Format::kTwoScales) {
+      const int32_t first = sums->first_half;
+      unit.of_half[0] = _mm256_set1_epi32(-Format::kBias * first);
+      unit.of_half[1] = _mm256_set1_epi32(-Format::kBias * (sums->whole - first));
+    } else {
+      unit.sums = broadcast_word(sums);
+      unit.weighted = _mm256_set1_ps(sums->weighted);
+    }
   }
 };
 
@@ -80,13 +88,8 @@ struct GroupRows {
 template <class Dot, class Format, class Weights>
 VITRINE_INLINE __m256 add_two_scales(const GroupRows<Format>& rows, const Weights& weights,
                                      const TokenUnit& token, __m256 dot) {
-  // Pairs for whole and first_half: the bias of the first half, and of what is left.
-  const __m256i first_bias = _mm256_set1_epi32(-Format::kBias * 0x10000);
-  const __m256i last_bias = _mm256_set1_epi32((Format::kBias << 16) | (-Format::kBias & 0xffff));
-  const __m256i first = Dot::template add_half<Format>(weights, token.words, 0,
-                                                       _mm256_madd_epi16(token.sums, first_bias));
-  const __m256i last = Dot::template add_half<Format>(weights, token.words, 1,
-                                                      _mm256_madd_epi16(token.sums, last_bias));
+  const __m256i first = Dot::template add_half<Format>(weights, token.words, 0, token.of_half[0]);
+  const __m256i last = Dot::template add_half<Format>(weights, token.words, 1, token.of_half[1]);
   dot =
       _mm256_fmadd_ps(_mm256_cvtepi32_ps(first), _mm256_mul_ps(rows.group.scale, token.scale), dot);
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), _mm256_mul_ps(rows.group.minimum, token.scale),
@@ -144,13 +147,15 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
     for (int64_t k = 0, g = 0; k < cols; ++g) {
       const int64_t end = MatrixKind::group_end(weight, k, cols);
       TokenUnit token;
-      TokenUnit::load_group(token, tokens.scales[0] + g, tokens.sums[0] + g);
+      TokenUnit::load_group<Format>(token, tokens.scales[0] + g, tokens.sums[0] + g);
       GroupRows<Format> rows[2];
       __m256i isum[2];
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         rows[half] = {Format::template group<kSigned>(tile, g, half), Format::has_minimum(tile)};
-        isum[half] = GroupRows<Format>::begin(rows[half], token);
+        if constexpr (!Format::kTwoScales) {
+          isum[half] = GroupRows<Format>::begin(rows[half], token);
+        }
       }
       do {
         TokenUnit::load_values(token, x);
@@ -236,7 +241,7 @@ __attribute__((noinline)) void few_token_dots(const Weight& weight, int64_t firs
       } while (!MatrixKind::kOneUnit && k < end);
 #pragma GCC unroll 4
       for (int32_t t = 0; t < kTokens; ++t) {
-        TokenUnit::load_group(token, tokens.scales[t] + g, tokens.sums[t] + g);
+        TokenUnit::load_group<Format>(token, tokens.scales[t] + g, tokens.sums[t] + g);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
           acc[half][t] =
@@ -271,7 +276,7 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
     const int64_t begin = k;
     const int64_t end = MatrixKind::group_end(weight, k, cols);
     for (int32_t t = 0; t < num_tokens; ++t) {
-      TokenUnit::load_group(panel[t], tokens.scales[t] + g, tokens.sums[t] + g);
+      TokenUnit::load_group<Format>(panel[t], tokens.scales[t] + g, tokens.sums[t] + g);
     }
     do {
       for (int32_t t = 0; t < num_tokens; ++t) {

@@ -25,11 +25,18 @@ struct BlockLanes {
   VITRINE_INLINE Ints bytes(const uint8_t* p, int) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  /// The low seven bits of a byte of each row, as a half that begins with them after its sign.
+  VITRINE_INLINE Floats byte_halves(const uint8_t* p, int) {
+    const __m256i words =
+        _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtph_ps(_mm256_srli_epi16(_mm256_slli_epi16(words, 9), 2));
+  }
   VITRINE_INLINE Plane plane(const uint8_t* p, int) {
     Plane bits;
     __builtin_memcpy(&bits, p, sizeof bits);
     return bits;
   }
+  VITRINE_INLINE Plane rows_of(uint64_t plane, int) { return plane; }
   VITRINE_INLINE Ints nibbles(Plane plane) {
     const __m128i both = _mm_cvtsi64_si128(static_cast<int64_t>(plane));
     const __m128i nibble = _mm_set1_epi8(15);
@@ -48,9 +55,10 @@ struct BlockLanes {
   VITRINE_INLINE Bytes add_where(Bytes bytes, Plane where, uint8_t value) {
     return _mm512_mask_add_epi8(bytes, where, bytes, set_bytes(value));
   }
-  /// 256 less the byte where a bit is set.
-  VITRINE_INLINE Bytes negate_where(Bytes bytes, Plane where) {
-    return _mm512_mask_sub_epi8(bytes, where, _mm512_setzero_si512(), bytes);
+  /// kFrom less the byte where a bit is set.
+  template <uint8_t kFrom>
+  VITRINE_INLINE Bytes subtract_where(Bytes bytes, Plane where) {
+    return _mm512_mask_sub_epi8(bytes, where, set_bytes(kFrom), bytes);
   }
   VITRINE_INLINE Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(flags, flags), set_bytes(where_clear),
@@ -68,6 +76,7 @@ struct BlockLanes {
     const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), indices);
   }
+  VITRINE_INLINE Ints byte_indices(const uint8_t* p, int half) { return bytes(p, half); }
   template <class Book>
   VITRINE_INLINE blocks::Eight<BlockLanes> look_up_fours(Ints first, Ints second) {
     const __m512i codes = look_up_codes<Book>(words_of_both(first, second));

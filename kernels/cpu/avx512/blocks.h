@@ -127,7 +127,7 @@ constexpr FormatKernels block_kernels() {
       {nullptr, nullptr, nullptr, nullptr, nullptr},
       unpack_tile<Format>};
   // A book is worth looking up once; other numbers are decoded as fast as bytes are loaded.
-  if constexpr (std::is_base_of_v<blocks::SignedBytes, Blocks>) {
+  if constexpr (std::is_base_of_v<blocks::BytesOfABook, Blocks>) {
     kernels.decode = decode_tile<Format>;
     kernels.decoded_tile = kDecodedDots<
         Decoded<Blocks::kBias, Blocks::kTwoParts, Blocks::kTwoScales, Blocks::kHasMinimum>>;

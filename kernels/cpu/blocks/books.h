@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The books of IQ1 to IQ3 as kernels look them up: entries of eight or four bytes, 128 added, or
-// codes of two or three bits each, which a table of levels turns into the same bytes.
+// The books of IQ1 to IQ3 as kernels look them up: entries of eight or four bytes, with
+// the bias of their formats added, or codes of two or three bits each, which a table of levels
+// turns into the same bytes.
 #pragma once
 
 #include <iterator>
@@ -9,10 +10,11 @@
 
 namespace vitrine::kernels::blocks {
 
-inline constexpr uint8_t kIq1Bytes[4] = {120, 128, 136, 128};
-inline constexpr uint8_t kIq2Bytes[4] = {136, 153, 171, 128};
-inline constexpr uint8_t kIq3XxsBytes[8] = {132, 140, 148, 156, 164, 172, 180, 190};
-inline constexpr uint8_t kIq3SBytes[8] = {129, 131, 133, 135, 137, 139, 141, 143};
+constexpr int kIq1Bias = 16, kIq2Bias = 64, kIq3XxsBias = 64, kIq3SBias = 16;
+inline constexpr uint8_t kIq1Bytes[4] = {8, 16, 24, 16};
+inline constexpr uint8_t kIq2Bytes[4] = {72, 89, 107, 64};
+inline constexpr uint8_t kIq3XxsBytes[8] = {68, 76, 84, 92, 100, 108, 116, 126};
+inline constexpr uint8_t kIq3SBytes[8] = {17, 19, 21, 23, 25, 27, 29, 31};
 
 /// Entry: what an entry is expanded to, uint64_t or uint32_t. kEntries: the codes.
 template <class Entry, const auto& kEntries, const auto& kBytes>

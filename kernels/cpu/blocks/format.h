@@ -14,7 +14,7 @@
 //   kFormat, kName, kCols, kBytes: of a block in the file;
 //   kUnitBytes, kScaleBytes: above;
 //   kBias: decoded numbers are unsigned bytes; a weight's number is the byte less this;
-//   kChain: how many pairs of products of such a byte with an int8 may be added in 16 bits; 1: the
+//   kChain: how many pairs of products of such a byte with an int8 may be added in 16 bits; 0: the
 //     bytes need all eight bits, and kBias is 128;
 //   kTwoParts: each 16 columns have an integer scale of their own beside that of the 32;
 //   kTwoScales: each 16 columns have a scale of their own, and there is no other; `minimum` is that

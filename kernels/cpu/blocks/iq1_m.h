@@ -8,10 +8,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq1M : SignedBytes {
+struct Iq1M : BytesOfABook {
   static constexpr BlockFormat kFormat = BlockFormat::kIq1M;
   static constexpr const char* kName = "iq1_m";
   static constexpr int kCols = 256, kBytes = 56;
+  static constexpr int kBias = kIq1Bias, kChain = 4;
   // A unit is the low bytes of four indices, then a half with four bits for each: three high ones
   // and the sign. A block's scales: the four words, each with the scales of two units and four bits
   // of d.

@@ -8,7 +8,7 @@
 
 namespace vitrine::kernels::blocks {
 
-/// 128 + 8 * value + 1, or - 1 in rows whose bit `bit` of `high` is set.
+/// Bytes of 8 * value plus 1, or less 1 in rows whose bit `bit` of `high` is set.
 template <class Lanes>
 VITRINE_BLOCK_INLINE Eight<Lanes> with_shift(Eight<Lanes> eight, typename Lanes::Ints high,
                                              int bit) {
@@ -23,13 +23,14 @@ VITRINE_BLOCK_INLINE typename Lanes::Ints eleven_bits(const uint8_t* unit, int e
                                                       int stride) {
   const auto high = Lanes::half_words(unit + 4 * kTileRows, half);
   return Lanes::bit_or(Lanes::bytes(unit + kTileRows * e, half),
-                       Lanes::shift_left(Lanes::mask(Lanes::shift_right(high, stride * e), 7), 8));
+                       above_a_byte<Lanes>(high, stride * e, 3));
 }
 
-struct Iq1S : SignedBytes {
+struct Iq1S : BytesOfABook {
   static constexpr BlockFormat kFormat = BlockFormat::kIq1S;
   static constexpr const char* kName = "iq1_s";
   static constexpr int kCols = 256, kBytes = 50;
+  static constexpr int kBias = kIq1Bias, kChain = 4;
   // A unit is the low bytes of four indices, then a half: three high bits each, scale and sign.
   static constexpr int kHigh = 4 * kTileRows;
   static constexpr int kUnitBytes = kHigh + kRowHalves, kScaleBytes = kRowHalves;

@@ -7,10 +7,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq2S : SignedBytes, TwoScalesInAByte {
+struct Iq2S : BytesOfABook, TwoScalesInAByte {
   static constexpr BlockFormat kFormat = BlockFormat::kIq2S;
   static constexpr const char* kName = "iq2_s";
   static constexpr int kCols = 256, kBytes = 82;
+  static constexpr int kBias = kIq2Bias, kChain = 1;
   // A unit is the low bytes of four indices, planes of signs, a byte of two high bits each. Of a
   // block: d; for each unit a byte, its two scales.
   static constexpr int kSigns = 4 * kTileRows, kHigh = kSigns + kSignBytes;
@@ -35,14 +36,15 @@ struct Iq2S : SignedBytes, TwoScalesInAByte {
   VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
     const auto eight = look_up_step<Lanes, Iq2SBook>(
         [&](int e) __attribute__((always_inline)) { return index<Lanes>(unit, e, half); }, s);
-    return with_signs<Lanes>(eight, unit + kSigns, s, half);
+    return with_signs<Lanes, kBias>(eight, unit + kSigns, s, half);
   }
 
  private:
   template <class Lanes>
   VITRINE_BLOCK_INLINE typename Lanes::Ints index(const uint8_t* unit, int e, int half) {
-    const auto high = Lanes::mask(Lanes::shift_right(Lanes::bytes(unit + kHigh, half), 2 * e), 3);
-    return Lanes::bit_or(Lanes::bytes(unit + kTileRows * e, half), Lanes::shift_left(high, 8));
+    const auto high = Lanes::bytes(unit + kHigh, half);
+    return Lanes::bit_or(Lanes::bytes(unit + kTileRows * e, half),
+                         above_a_byte<Lanes>(high, 2 * e, 2));
   }
 };
 

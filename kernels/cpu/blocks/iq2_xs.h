@@ -7,10 +7,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq2Xs : SignedBytes, TwoScalesInAByte {
+struct Iq2Xs : BytesOfABook, TwoScalesInAByte {
   static constexpr BlockFormat kFormat = BlockFormat::kIq2Xs;
   static constexpr const char* kName = "iq2_xs";
   static constexpr int kCols = 256, kBytes = 74;
+  static constexpr int kBias = kIq2Bias, kChain = 1;
   // A unit is the low bytes of four indices, then planes of signs with the ninth bits as spare
   // ones. A block's scales: d; for each unit a byte, its two scales.
   static constexpr int kSigns = 4 * kTileRows;
@@ -33,15 +34,16 @@ struct Iq2Xs : SignedBytes, TwoScalesInAByte {
   VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
     const auto eight = look_up_step<Lanes, Iq2XsBook>(
         [&](int e) __attribute__((always_inline)) { return index<Lanes>(unit, e, half); }, s);
-    return with_seven_signs<Lanes>(eight, unit + kSigns, s, half);
+    return with_seven_signs<Lanes, kBias>(eight, unit + kSigns, s, half);
   }
 
  private:
   template <class Lanes>
   VITRINE_BLOCK_INLINE typename Lanes::Ints index(const uint8_t* unit, int e, int half) {
     const uint8_t* high = unit + kSigns + 2 * kPlaneBytes * e + kPlaneBytes;
-    const auto ninth = Lanes::mask(Lanes::nibbles(Lanes::plane(high, half)), 8);
-    return Lanes::bit_or(Lanes::bytes(unit + kTileRows * e, half), Lanes::shift_left(ninth, 5));
+    const auto nibble = Lanes::nibbles(Lanes::plane(high, half));
+    return Lanes::bit_or(Lanes::bytes(unit + kTileRows * e, half),
+                         above_a_byte<Lanes>(nibble, 3, 1));
   }
 };
 

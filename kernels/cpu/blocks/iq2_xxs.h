@@ -7,10 +7,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq2Xxs : SignedBytes {
+struct Iq2Xxs : BytesOfABook {
   static constexpr BlockFormat kFormat = BlockFormat::kIq2Xxs;
   static constexpr const char* kName = "iq2_xxs";
   static constexpr int kCols = 256, kBytes = 66;
+  static constexpr int kBias = kIq2Bias, kChain = 1;
   // A unit is four bytes of indices, then planes of signs with the scale's bits as spare ones.
   static constexpr int kSigns = 4 * kTileRows;
   static constexpr int kUnitBytes = kSigns + kSignBytes, kScaleBytes = kRowHalves;
@@ -38,13 +39,13 @@ struct Iq2Xxs : SignedBytes {
   VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
     const auto eight = look_up_step<Lanes, Iq2XxsBook>(
         [&](int e) __attribute__((always_inline)) { return index<Lanes>(unit, e, half); }, s);
-    return with_seven_signs<Lanes>(eight, unit + kSigns, s, half);
+    return with_seven_signs<Lanes, kBias>(eight, unit + kSigns, s, half);
   }
 
  private:
   template <class Lanes>
-  VITRINE_BLOCK_INLINE typename Lanes::Ints index(const uint8_t* unit, int e, int half) {
-    return Lanes::bytes(unit + kTileRows * e, half);
+  VITRINE_BLOCK_INLINE auto index(const uint8_t* unit, int e, int half) {
+    return Lanes::byte_indices(unit + kTileRows * e, half);
   }
 };
 

@@ -7,10 +7,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq3S : SignedBytes {
+struct Iq3S : BytesOfABook {
   static constexpr BlockFormat kFormat = BlockFormat::kIq3S;
   static constexpr const char* kName = "iq3_s";
   static constexpr int kCols = 256, kBytes = 110;
+  static constexpr int kBias = kIq3SBias, kChain = 4;
   // A unit is the low bytes of eight indices, planes of signs, a byte of the ninth bits. Of a
   // block: d; for each unit a plane, its scale.
   static constexpr int kSigns = 8 * kTileRows, kHigh = kSigns + kSignBytes;
@@ -43,14 +44,12 @@ struct Iq3S : SignedBytes {
   template <class Lanes>
   VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
     const auto high = Lanes::bytes(unit + kHigh, half);
-    const auto ninth = [&](int f) __attribute__((always_inline)) {
-      return Lanes::shift_left(Lanes::mask(Lanes::shift_right(high, f), 1), 8);
+    const auto index = [&](int f) __attribute__((always_inline)) {
+      return Lanes::bit_or(Lanes::bytes(unit + kTileRows * f, half),
+                           above_a_byte<Lanes>(high, f, 1));
     };
-    const auto first = Lanes::bit_or(Lanes::bytes(unit + kTileRows * 2 * s, half), ninth(2 * s));
-    const auto second =
-        Lanes::bit_or(Lanes::bytes(unit + kTileRows * (2 * s + 1), half), ninth(2 * s + 1));
-    return with_signs<Lanes>(Lanes::template look_up_fours<Iq3SBook>(first, second), unit + kSigns,
-                             s, half);
+    const auto fours = Lanes::template look_up_fours<Iq3SBook>(index(2 * s), index(2 * s + 1));
+    return with_signs<Lanes, kBias>(fours, unit + kSigns, s, half);
   }
 };
 

@@ -7,10 +7,11 @@
 
 namespace vitrine::kernels::blocks {
 
-struct Iq3Xxs : SignedBytes {
+struct Iq3Xxs : BytesOfABook {
   static constexpr BlockFormat kFormat = BlockFormat::kIq3Xxs;
   static constexpr const char* kName = "iq3_xxs";
   static constexpr int kCols = 256, kBytes = 98;
+  static constexpr int kBias = kIq3XxsBias, kChain = 1;
   // A unit is eight bytes of indices, then planes of signs with the scale's bits as spare ones.
   static constexpr int kSigns = 8 * kTileRows;
   static constexpr int kUnitBytes = kSigns + kSignBytes, kScaleBytes = kRowHalves;
@@ -35,10 +36,10 @@ struct Iq3Xxs : SignedBytes {
 
   template <class Lanes>
   VITRINE_BLOCK_INLINE Eight<Lanes> step(const uint8_t* unit, int64_t, int s, int half) {
-    const auto first = Lanes::bytes(unit + kTileRows * 2 * s, half);
-    const auto second = Lanes::bytes(unit + kTileRows * (2 * s + 1), half);
-    return with_seven_signs<Lanes>(Lanes::template look_up_fours<Iq3XxsBook>(first, second),
-                                   unit + kSigns, s, half);
+    const auto first = Lanes::byte_indices(unit + kTileRows * 2 * s, half);
+    const auto second = Lanes::byte_indices(unit + kTileRows * (2 * s + 1), half);
+    return with_seven_signs<Lanes, kBias>(Lanes::template look_up_fours<Iq3XxsBook>(first, second),
+                                          unit + kSigns, s, half);
   }
 };
 

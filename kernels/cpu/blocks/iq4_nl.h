@@ -27,7 +27,7 @@ struct Iq4Nl : OneHalf<32> {
   static constexpr const char* kName = "iq4_nl";
   static constexpr int kCols = 32, kBytes = 18;
   static constexpr int kUnitBytes = NonlinearNibbles::kUnitBytes;
-  static constexpr int kBias = 128, kChain = 1;
+  static constexpr int kBias = 128, kChain = 0;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {

@@ -16,7 +16,7 @@ struct Iq4Xs {
   static constexpr int kLow = kRowHalves, kHigh = kLow + 4 * kTileRows;
   static constexpr int kUnitBytes = NonlinearNibbles::kUnitBytes;
   static constexpr int kScaleBytes = kHigh + 2 * kTileRows;
-  static constexpr int kBias = 128, kChain = 1;
+  static constexpr int kBias = 128, kChain = 0;
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = false;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {

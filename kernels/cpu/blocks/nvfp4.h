@@ -51,8 +51,7 @@ struct Nvfp4 {
   /// Half of an E4M3 number: as a half its bits mean a 256th.
   template <class Lanes>
   VITRINE_BLOCK_INLINE typename Lanes::Floats scale(const uint8_t* bytes, int half) {
-    const auto bits = Lanes::mask(Lanes::bytes(bytes, half), 127);
-    return Lanes::mul(Lanes::widen_halves(Lanes::shift_left(bits, 7)), Lanes::set(128.0f));
+    return Lanes::mul(Lanes::byte_halves(bytes, half), Lanes::set(128.0f));
   }
 };
 

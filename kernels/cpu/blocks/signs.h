@@ -16,42 +16,49 @@ VITRINE_BLOCK_INLINE void put_signs(uint8_t* planes, int r, int eight, uint32_t 
   put_bits(planes + 2 * kPlaneBytes * eight + kPlaneBytes, r, signs >> 4);
 }
 
-/// Gives signs to magnitudes that have 128 added: 128 less the magnitude where one is set.
-template <class Lanes>
+/// A plane, of all sixteen rows.
+VITRINE_BLOCK_INLINE uint64_t plane_of(const uint8_t* plane) {
+  uint64_t bits;
+  memcpy(&bits, plane, sizeof bits);
+  return bits;
+}
+
+/// Gives signs to magnitudes that have kBias added: kBias less the magnitude where one is set.
+template <class Lanes, int kBias>
 VITRINE_BLOCK_INLINE Eight<Lanes> with_signs(Eight<Lanes> magnitudes, const uint8_t* planes, int s,
                                              int half) {
   const uint8_t* own = planes + 2 * kPlaneBytes * s;
-  return {Lanes::negate_where(magnitudes.low, Lanes::plane(own, half)),
-          Lanes::negate_where(magnitudes.high, Lanes::plane(own + kPlaneBytes, half))};
+  return {Lanes::template subtract_where<2 * kBias>(magnitudes.low, Lanes::plane(own, half)),
+          Lanes::template subtract_where<2 * kBias>(magnitudes.high,
+                                                    Lanes::plane(own + kPlaneBytes, half))};
 }
 
 /// with_signs where the eighth sign makes the number of set ones even: it is the parity of the
 /// others.
-template <class Lanes>
+template <class Lanes, int kBias>
 VITRINE_BLOCK_INLINE Eight<Lanes> with_seven_signs(Eight<Lanes> magnitudes, const uint8_t* planes,
                                                    int s, int half) {
-  using Plane = typename Lanes::Plane;
   const uint8_t* own = planes + 2 * kPlaneBytes * s;
-  const Plane low = Lanes::plane(own, half);
-  const Plane high = Lanes::plane(own + kPlaneBytes, half) & static_cast<Plane>(0x7777777777777777);
-  Plane parity = low ^ high;
+  const uint64_t low = plane_of(own);
+  const uint64_t high = plane_of(own + kPlaneBytes) & 0x7777777777777777;
+  uint64_t parity = low ^ high;
   parity ^= parity >> 2;
   parity ^= parity >> 1;
-  const Plane last = (parity & static_cast<Plane>(0x1111111111111111)) << 3;
-  return {Lanes::negate_where(magnitudes.low, low),
-          Lanes::negate_where(magnitudes.high, static_cast<Plane>(high | last))};
+  const uint64_t last = (parity & 0x1111111111111111) << 3;
+  return {Lanes::template subtract_where<2 * kBias>(magnitudes.low, Lanes::rows_of(low, half)),
+          Lanes::template subtract_where<2 * kBias>(magnitudes.high,
+                                                    Lanes::rows_of(high | last, half))};
 }
 
 /// The spare bits of a unit's four eights, the first one lowest.
 template <class Lanes>
 VITRINE_BLOCK_INLINE typename Lanes::Ints spare_bits(const uint8_t* planes, int half) {
-  using Plane = typename Lanes::Plane;
-  Plane bits = 0;
+  uint64_t bits = 0;
   for (int s = 0; s < 4; ++s) {
-    const Plane high = Lanes::plane(planes + 2 * kPlaneBytes * s + kPlaneBytes, half);
-    bits |= (high & static_cast<Plane>(0x8888888888888888)) >> (3 - s);
+    const uint64_t high = plane_of(planes + 2 * kPlaneBytes * s + kPlaneBytes);
+    bits |= (high & 0x8888888888888888) >> (3 - s);
   }
-  return Lanes::nibbles(bits);
+  return Lanes::nibbles(Lanes::rows_of(bits, half));
 }
 
 /// (2 * scale + 1), as an integer.
@@ -114,9 +121,17 @@ VITRINE_BLOCK_INLINE Eight<Lanes> look_up_step(const Index& index, int s) {
   return s % 2 == 0 ? both.first : both.second;
 }
 
-/// What formats with bytes of all eight bits, and signs, have in common.
-struct SignedBytes {
-  static constexpr int kBias = 128, kChain = 1;
+/// `count` bits from bit `from` on, as those of an index above its byte.
+template <class Lanes>
+VITRINE_BLOCK_INLINE typename Lanes::Ints above_a_byte(typename Lanes::Ints bits, int from,
+                                                       int count) {
+  const auto moved =
+      from <= 8 ? Lanes::shift_left(bits, 8 - from) : Lanes::shift_right(bits, from - 8);
+  return Lanes::mask(moved, ((1 << count) - 1) << 8);
+}
+
+/// What formats with bytes out of a book have in common.
+struct BytesOfABook {
   static constexpr bool kHasMinimum = false;
 };
 

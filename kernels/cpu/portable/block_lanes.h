@@ -45,11 +45,16 @@ struct BlockLanes {
   static Ints bytes(const uint8_t* p, int) {
     return make<Ints>([&](int r) { return p[r]; });
   }
+  /// The low seven bits of a byte of each row, as a half that begins with them after its sign.
+  static Floats byte_halves(const uint8_t* p, int) {
+    return make<Floats>([&](int r) { return widen_f16(static_cast<uint16_t>((p[r] & 127) << 7)); });
+  }
   static Plane plane(const uint8_t* p, int) {
     Plane bits;
     memcpy(&bits, p, sizeof bits);
     return bits;
   }
+  static Plane rows_of(uint64_t plane, int) { return plane; }
   static Ints nibbles(Plane plane) {
     return make<Ints>([&](int r) { return plane >> (4 * r) & 15; });
   }
@@ -66,9 +71,11 @@ struct BlockLanes {
   static Bytes add_where(Bytes bytes, Plane where, uint8_t value) {
     return make<Bytes>([&](int i) { return bytes.at[i] + ((where >> i & 1) != 0 ? value : 0); });
   }
-  /// 256 less the byte where a bit is set.
-  static Bytes negate_where(Bytes bytes, Plane where) {
-    return make<Bytes>([&](int i) { return (where >> i & 1) != 0 ? -bytes.at[i] : bytes.at[i]; });
+  /// kFrom less the byte where a bit is set.
+  template <uint8_t kFrom>
+  static Bytes subtract_where(Bytes bytes, Plane where) {
+    return make<Bytes>(
+        [&](int i) { return (where >> i & 1) != 0 ? kFrom - bytes.at[i] : bytes.at[i]; });
   }
   static Bytes bytes_by_row(Ints flags, uint8_t where_set, uint8_t where_clear) {
     return make<Bytes>([&](int i) { return flags.at[i / 4] != 0 ? where_set : where_clear; });
@@ -80,6 +87,7 @@ struct BlockLanes {
   static Bytes look_up_16(const uint8_t* table, Bytes indices) {
     return make<Bytes>([&](int i) { return table[indices.at[i]]; });
   }
+  static Ints byte_indices(const uint8_t* p, int half) { return bytes(p, half); }
   template <class Book>
   static blocks::Eight<BlockLanes> look_up_fours(Ints first, Ints second) {
     return {bytes_of<Book>(first, 0), bytes_of<Book>(second, 0)};
