@@ -80,12 +80,14 @@ struct MaddubsDot {
       const __m256i high =
           _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.high, b), factor);
       sums.whole = _mm256_add_epi32(sums.whole, _mm256_add_epi32(low, high));
+      keep(sums.whole);
     } else if constexpr (Format::kChain == 1) {
       const __m256i factor = factors.of_part[Format::kTwoParts ? s / 2 : 0];
       const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.step.low, first), factor);
       const __m256i high =
           _mm256_madd_epi16(_mm256_maddubs_epi16(weights.step.high, second), factor);
       sums.whole = _mm256_add_epi32(sums.whole, _mm256_add_epi32(low, high));
+      keep(sums.whole);
     } else {
       const __m256i low = _mm256_maddubs_epi16(weights.step.low, first);
       const __m256i high = _mm256_maddubs_epi16(weights.step.high, second);

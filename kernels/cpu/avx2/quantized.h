@@ -12,7 +12,7 @@ namespace {
 /// A strip of tiles with a block of tokens: what of a token is broadcast serves all of a strip's
 /// rows, and what of a tile is unpacked all of a block's tokens.
 constexpr int32_t kStripTiles = 8;
-constexpr int32_t kBlockTokens = 16;
+constexpr int32_t kBlockTokens = 32;
 
 /// How far ahead of a decode step's loads the weights are fetched.
 constexpr int64_t kPrefetchBytes = 2048;
@@ -287,17 +287,43 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
         const GroupRows<Format> rows{Format::template group<kSigned>(tile, g, h % 2),
                                      Format::has_minimum(tile)};
         const auto weights = unpack<Dot, Format>(tile.data + unit, g, h % 2, rows.group);
-        const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
+        const auto take_some = [&]<int32_t kTokens>(int32_t t, bool is_first, bool is_last)
+            __attribute__((always_inline)) {
+          typename Dot::Sums sums[kTokens];
 #pragma GCC unroll 4
-          for (int32_t t = 0; t < num_tokens; ++t) {
-            const __m256i before = is_first ? GroupRows<Format>::begin(rows, panel[t]) : isum[h][t];
-            const __m256i sum = Dot::template add<Format>(weights, panel[t].words, before);
-            if (is_last) {
-              dots.at[h][t] = GroupRows<Format>::end(rows, sum, panel[t], dots.at[h][t]);
-            } else {
-              isum[h][t] = sum;
+          for (int32_t i = 0; i < kTokens; ++i) {
+            const __m256i before =
+                is_first ? GroupRows<Format>::begin(rows, panel[t + i]) : isum[h][t + i];
+            sums[i] = {before, _mm256_setzero_si256()};
+          }
+#pragma GCC unroll 4
+          for (int s = 0; s < kSteps; ++s) {
+#pragma GCC unroll 4
+            for (int32_t i = 0; i < kTokens; ++i) {
+              const __m256i* x = panel[t + i].words;
+              Dot::template add_step<Format>(sums[i], weights.steps[s], weights.factors, s,
+                                             x[2 * s], x[2 * s + 1]);
             }
           }
+#pragma GCC unroll 4
+          for (int32_t i = 0; i < kTokens; ++i) {
+            if (is_last) {
+              dots.at[h][t + i] =
+                  GroupRows<Format>::end(rows, sums[i].whole, panel[t + i], dots.at[h][t + i]);
+            } else {
+              isum[h][t + i] = sums[i].whole;
+            }
+          }
+        };
+        const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
+          int32_t t = 0;
+          if constexpr (kSigned || Format::kChain == 1) {
+            for (; t + 4 <= num_tokens; t += 4) {
+              take_some.template operator()<4>(t, is_first, is_last);
+            }
+          }
+#pragma GCC unroll 4
+          for (; t < num_tokens; ++t) take_some.template operator()<1>(t, is_first, is_last);
         };
         if constexpr (Format::kTwoScales) {
           for (int32_t t = 0; t < num_tokens; ++t) {
