@@ -95,6 +95,11 @@ def fits(name, family, value):
     return not (family == "gemma4" and ("1e+20" in text or "1e20" in text))
 
 
+def write_call(name, family, function, arguments, place):
+    """What stands between the marks of a call; of kimi-k2 its place, too."""
+    return family["write"](function, arguments, *([place] if name == "kimi-k2" else []))
+
+
 def answer(name, family, rng):
     """(what is meant, text, whether the prompt opened the reasoning)."""
     opened, closed = family.get("think", ("<think>", "</think>"))
@@ -116,8 +121,7 @@ def answer(name, family, rng):
         before, after = family.get("section", ("", ""))
         text += before
         for place, (function, arguments) in enumerate(calls):
-            write = family["write"]
-            body = write(function, arguments, place) if name == "kimi-k2" else write(function, arguments)
+            body = write_call(name, family, function, arguments, place)
             text += family["call"][0] + body + family["call"][1] + (space() if not before else "")
         text += after
     return (content, reasoning, calls), text, is_open
@@ -179,6 +183,29 @@ class FormsTest(unittest.TestCase):
                     self.assertTrue(same_types(found_parts(found, [call[2] for call in calls]), wanted),
                                     (case, found, wanted))
                 print(f"{name}: {len(cases)} answers cut off")
+
+    def test_cut_off_at_every_place(self):
+        """A bracket within a text closes no arguments: cut off behind it, a second call is none."""
+        arguments = {"text": "{\"x\": [1]}", "tags": ["f(x)]", {"y_2": "}"}, "]}"], "ratio": -1.5, "note": "}"}
+        for name, family in FAMILIES.items():
+            if not family["call"]:
+                continue
+            with self.subTest(name):
+                text = "It is" + family.get("section", ("", ""))[0]
+                for place in range(2):
+                    body = write_call(name, family, "search", arguments, place)
+                    text += family["call"][0] + body + family["call"][1]
+                text += family.get("section", ("", ""))[1]
+                cases = [{"format": family.get("format", name), "text": text[:end], "tools": TOOLS, "prompt": "<assistant>"}
+                         for end in range(len(text) + 1)]
+                for case, found in zip(cases, take_apart(cases)):
+                    self.assertNotIn("error", found)
+                    content, reasoning, calls = read_plainly(family, case["text"], False)
+                    wanted = (content, reasoning, [call[:2] for call in calls])
+                    self.assertTrue(same_types(found_parts(found, [call[2] for call in calls]), wanted),
+                                    (case["text"], found, wanted))
+                self.assertEqual(len(calls), 2)
+                print(f"{name}: cut off at each of {len(cases)} places")
 
     def test_hostile_texts(self):
         """Marks in any order, of those families where what is no call is plain to say."""

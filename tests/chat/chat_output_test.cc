@@ -67,6 +67,16 @@ TEST(ChatOutput, WhatIsNoCallIsContent) {
       take_apart("hermes", R"(<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}})");
   ASSERT_EQ(answer.tool_calls.size(), 1u);
   EXPECT_EQ(answer.tool_calls[0].arguments, R"({"a": "</tool_call>"})");
+  // A bracket within a text closes no arguments, even where the answer was cut off behind it.
+  const std::string whole = "<|tool_call>call:f{a:<|\"|>1<|\"|>}<tool_call|>";
+  for (const std::string cut :
+       {"<|tool_call>call:f{a:<|\"|>{1}", "<|tool_call>call:f{a:[{}],b:<|\"|>}",
+        "<|tool_call>call:f{a:<|\"|>}<tool_call|>"}) {
+    const ChatAnswer second = take_apart("gemma4", whole + cut);
+    EXPECT_EQ(second.content, cut);
+    ASSERT_EQ(second.tool_calls.size(), 1u) << cut;
+    EXPECT_EQ(second.tool_calls[0].arguments, R"({"a": "1"})");
+  }
 }
 
 TEST(ChatOutput, BareTextIsWhatItsSchemaSays) {

@@ -50,10 +50,11 @@ def gemma(value):
 
 
 def read_gemma(text):
-    """As JSON: texts quoted, then names quoted outside of them."""
+    """As JSON: texts quoted, then names quoted outside of them. Arguments that end within a text
+    are none, even where that text ends with a bracket."""
     parts = text.split('<|"|>')
     if len(parts) % 2 == 0:
-        return None
+        raise ValueError(text)
     names = lambda part: re.sub(r"([{,]\s*)([^\s{}\[\],:\"]+)\s*:", r'\1"\2":', part)
     made = [names(part) if i % 2 == 0 else compact(part) for i, part in enumerate(parts)]
     return json.loads("".join(made))
