@@ -140,7 +140,7 @@ class CheckpointWeights : public ops::PackedWeights {
   std::set<Order, LessByColumns> orders_;
   /// A matrix of floats that stands in the mapped file, or stood there until it was replaced.
   struct MappedFloats {
-    void* data = nullptr;  // in the file
+    void* data = nullptr;  // in the file, where nothing may be written
     std::optional<kv::MappedMemory> instead{};
   };
   std::map<std::string, MappedFloats> mapped_floats_;  // by module

@@ -422,17 +422,26 @@ TEST(BlockFormats, ExtremeValues) {
         input.quantized = quantized.data();
         input.scales = scales.data();
         input.sums = sums.data();
-        std::vector<float> row(256);
-        for (const CpuKernels* table : available_tables()) {
-          std::vector<float> out(16);
-          table->linear(matrix.weight, 0, 16, input, {nullptr, nullptr, 1}, nullptr, nullptr,
-                        out.data(), 16);
-          for (int64_t r = 0; r < 16; ++r) {
-            portable_kernels().embed_row(matrix.weight, r, 1.0f, row.data());
-            double dot = 0;
-            for (const float value : row) dot += static_cast<double>(value) * 127 * sign;
-            EXPECT_NEAR(out[static_cast<size_t>(r)], dot, std::fabs(dot) * 8 * kEpsilon)
-                << format.file << " " << table->isa << " " << pattern;
+        std::vector<double> dots(16);
+        for (int64_t r = 0; r < 16; ++r) {
+          std::vector<float> row(256);
+          portable_kernels().embed_row(matrix.weight, r, 1.0f, row.data());
+          for (const float value : row) {
+            dots[static_cast<size_t>(r)] += static_cast<double>(value) * 127 * sign;
+          }
+        }
+        // One token, a few, and many with a rest have loops of their own.
+        for (const int32_t count : {1, 3, 37}) {
+          const std::vector<int32_t> in_rows(static_cast<size_t>(count), 0);
+          for (const CpuKernels* table : available_tables()) {
+            std::vector<float> out(static_cast<size_t>(16 * count));
+            table->linear(matrix.weight, 0, 16, input, {in_rows.data(), nullptr, count}, nullptr,
+                          nullptr, out.data(), 16);
+            for (size_t i = 0; i < out.size(); ++i) {
+              const double dot = dots[i % 16];
+              EXPECT_NEAR(out[i], dot, std::fabs(dot) * 8 * kEpsilon)
+                  << format.file << " " << table->isa << " " << pattern << " " << i / 16;
+            }
           }
         }
       }

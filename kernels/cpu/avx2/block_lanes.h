@@ -28,7 +28,7 @@ struct BlockLanes {
   VITRINE_INLINE Ints bytes(const uint8_t* p, int half) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half)));
   }
-  /// The low seven bits of a byte of each row, as a half that begins with them after its sign.
+  /// Makes a half of the low seven bits of each row's byte, which become its bits 7 … 13.
   VITRINE_INLINE Floats byte_halves(const uint8_t* p, int half) {
     const __m128i words =
         _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half)));
@@ -113,10 +113,10 @@ struct BlockLanes {
   }
 
  private:
-  // Eight loads take fewer steps of a processor than the gather of as many entries
+  // Entries are loaded one by one: a Zen 3 takes fewer steps for them than for a gather
   // (docs/lab/avx2.md).
 
-  VITRINE_INLINE const uint8_t* rows_of(ByteIndices indices) { return indices.of_row; }
+  VITRINE_INLINE const uint8_t* indices_of_rows(ByteIndices indices) { return indices.of_row; }
 
   /// Indices of eight rows in registers, two in each.
   struct Pairs {
@@ -124,7 +124,7 @@ struct BlockLanes {
 
     uint32_t operator[](int r) const { return static_cast<uint32_t>(pair[r / 2] >> (r % 2 * 32)); }
   };
-  VITRINE_INLINE Pairs rows_of(Ints indices) {
+  VITRINE_INLINE Pairs indices_of_rows(Ints indices) {
     const auto pair = [&]<int kPair>() __attribute__((always_inline)) {
       return static_cast<uint64_t>(_mm256_extract_epi64(indices, kPair));
     };
@@ -134,7 +134,7 @@ struct BlockLanes {
 
   template <class Book, class Indices>
   VITRINE_INLINE __m256i look_up_four(Indices indices) {
-    const auto rows = rows_of(indices);
+    const auto rows = indices_of_rows(indices);
     const auto entry = [&](int r) __attribute__((always_inline)) {
       return static_cast<int>(Book::entries()[rows[r]]);
     };
@@ -144,7 +144,7 @@ struct BlockLanes {
 
   template <class Book, class Indices>
   VITRINE_INLINE blocks::Eight<BlockLanes> look_up_eight(Indices indices) {
-    const auto rows = rows_of(indices);
+    const auto rows = indices_of_rows(indices);
     const auto entry = [&](int r) __attribute__((always_inline)) {
       return static_cast<int64_t>(Book::entries()[rows[r]]);
     };

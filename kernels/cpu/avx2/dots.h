@@ -23,6 +23,10 @@ constexpr int kWords = kUnit / 4;
 struct MaddubsDot {
   template <class Format>
   static constexpr bool kSignedProducts = Format::kChain == 0;
+  /// How many tokens of a block meet a step's weights before the next step does. Sums that are
+  /// widened in each step leave room in the registers for four.
+  template <class Format>
+  static constexpr int32_t kTokensAtOnce = Format::kChain <= 1 ? 4 : 1;
 
   /// Eight columns.
   template <class Format, bool kSigned = kSignedProducts<Format>>
@@ -140,6 +144,9 @@ struct MaddubsDot {
 struct VnniDot {
   template <class Format>
   static constexpr bool kSignedProducts = false;
+  /// One token's chain of sums would leave the multipliers waiting.
+  template <class Format>
+  static constexpr int32_t kTokensAtOnce = 4;
 
   template <class Format>
   struct StepWeights {

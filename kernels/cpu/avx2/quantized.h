@@ -37,7 +37,9 @@ struct TokenUnit {
   __m256i sums;
   __m256 scale;
   __m256 weighted;
-  __m256i of_half[2];  // less its sum times the bias, where halves have scales of their own
+  // What its sums begin at, minus the bias times what a half of its columns add up to. It takes the
+  // place of `sums` and `weighted` where halves have scales of their own.
+  __m256i of_half[2];
 
   VITRINE_INLINE void load_values(TokenUnit& unit, const int8_t* x) {
 #pragma GCC unroll 8
@@ -317,9 +319,10 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
         };
         const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
           int32_t t = 0;
-          if constexpr (kSigned || Format::kChain == 1) {
-            for (; t + 4 <= num_tokens; t += 4) {
-              take_some.template operator()<4>(t, is_first, is_last);
+          constexpr int32_t kAtOnce = Dot::template kTokensAtOnce<Format>;
+          if constexpr (kAtOnce > 1) {
+            for (; t + kAtOnce <= num_tokens; t += kAtOnce) {
+              take_some.template operator()<kAtOnce>(t, is_first, is_last);
             }
           }
 #pragma GCC unroll 4

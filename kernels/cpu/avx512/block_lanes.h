@@ -25,7 +25,7 @@ struct BlockLanes {
   VITRINE_INLINE Ints bytes(const uint8_t* p, int) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  /// The low seven bits of a byte of each row, as a half that begins with them after its sign.
+  /// Makes a half of the low seven bits of each row's byte, which become its bits 7 … 13.
   VITRINE_INLINE Floats byte_halves(const uint8_t* p, int) {
     const __m256i words =
         _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The books of IQ1 to IQ3 as kernels look them up: entries of eight or four bytes, with
-// the bias of their formats added, or codes of two or three bits each, which a table of levels
-// turns into the same bytes.
+// The books of IQ1 to IQ3 as kernels look them up: entries of eight or four bytes, with the bias of
+// their formats added, or codes of two or three bits each, which a table of levels turns into the
+// same bytes.
 #pragma once
 
 #include <iterator>
@@ -10,11 +10,19 @@
 
 namespace vitrine::kernels::blocks {
 
+/// What is added so that no byte is negative, and so little that products fit 16 bits.
 constexpr int kIq1Bias = 16, kIq2Bias = 64, kIq3XxsBias = 64, kIq3SBias = 16;
 inline constexpr uint8_t kIq1Bytes[4] = {8, 16, 24, 16};
 inline constexpr uint8_t kIq2Bytes[4] = {72, 89, 107, 64};
 inline constexpr uint8_t kIq3XxsBytes[8] = {68, 76, 84, 92, 100, 108, 116, 126};
 inline constexpr uint8_t kIq3SBytes[8] = {17, 19, 21, 23, 25, 27, 29, 31};
+
+// Two products with activations of 127 at most, and as many of these sums as kChain of the formats
+// says, fit 16 bits. IQ1 adds 1 to its largest byte.
+static_assert(4 * 2 * (kIq1Bytes[2] + 1) * 127 < 1 << 15);
+static_assert(2 * kIq2Bytes[2] * 127 < 1 << 15);
+static_assert(2 * kIq3XxsBytes[7] * 127 < 1 << 15);
+static_assert(4 * 2 * kIq3SBytes[7] * 127 < 1 << 15);
 
 /// Entry: what an entry is expanded to, uint64_t or uint32_t. kEntries: the codes.
 template <class Entry, const auto& kEntries, const auto& kBytes>

@@ -45,7 +45,7 @@ struct BlockLanes {
   static Ints bytes(const uint8_t* p, int) {
     return make<Ints>([&](int r) { return p[r]; });
   }
-  /// The low seven bits of a byte of each row, as a half that begins with them after its sign.
+  /// Makes a half of the low seven bits of each row's byte, which become its bits 7 … 13.
   static Floats byte_halves(const uint8_t* p, int) {
     return make<Floats>([&](int r) { return widen_f16(static_cast<uint16_t>((p[r] & 127) << 7)); });
   }
