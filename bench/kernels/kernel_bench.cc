@@ -3,8 +3,8 @@
 //
 //   kernel_bench --benchmark_filter=avx512
 //
-// bytes_per_second counts packed weight bytes (with scales); items_per_second counts
-// multiply-accumulates, or elements where there is no product.
+// bytes_per_second counts packed weight bytes (with scales; of pack/ the file's); items_per_second
+// counts multiply-accumulates, or elements where there is no product.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -254,6 +254,24 @@ void quantize(benchmark::State& state, const CpuKernels* table, int64_t n) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * n);
 }
 
+/// Packs blocks of zeros, and counts the bytes of the file.
+void pack(benchmark::State& state, const CpuKernels* table, BlockFormat format, int64_t rows,
+          int64_t cols) {
+  const Weight weight = block_weight(format, rows, cols);
+  const WeightBytes bytes = packed_bytes(weight);
+  const Aligned<uint8_t> blocks(rows * block_row_bytes(format, cols));
+  Aligned<uint8_t> data(static_cast<int64_t>(bytes.data));
+  Aligned<uint8_t> scales(static_cast<int64_t>(bytes.scales));
+  Aligned<uint8_t> offsets(static_cast<int64_t>(bytes.offsets));
+  for (auto _ : state) {
+    table->pack_blocks(format, weight, 0, rows, blocks.data(), data.data(), scales.data(),
+                       bytes.offsets == 0 ? nullptr : offsets.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * rows *
+                          block_row_bytes(format, cols));
+}
+
 void register_table(const CpuKernels* table) {
   const auto name = [&](const std::string& what) { return what + "/" + table->isa; };
   const struct {
@@ -303,6 +321,24 @@ void register_table(const CpuKernels* table) {
                                512);
   for (const int64_t n : {64, 128, 512, 4096}) {
     benchmark::RegisterBenchmark(name("quantize/" + std::to_string(n)).c_str(), quantize, table, n);
+  }
+  const std::pair<const char*, BlockFormat> packed[] = {
+      {"q4_0", BlockFormat::kQ4_0},      {"q4_1", BlockFormat::kQ4_1},
+      {"q5_0", BlockFormat::kQ5_0},      {"q5_1", BlockFormat::kQ5_1},
+      {"q8_0", BlockFormat::kQ8_0},      {"q2_k", BlockFormat::kQ2_K},
+      {"q3_k", BlockFormat::kQ3_K},      {"q4_k", BlockFormat::kQ4_K},
+      {"q5_k", BlockFormat::kQ5_K},      {"q6_k", BlockFormat::kQ6_K},
+      {"iq1_s", BlockFormat::kIq1S},     {"iq1_m", BlockFormat::kIq1M},
+      {"iq2_xxs", BlockFormat::kIq2Xxs}, {"iq2_xs", BlockFormat::kIq2Xs},
+      {"iq2_s", BlockFormat::kIq2S},     {"iq3_xxs", BlockFormat::kIq3Xxs},
+      {"iq3_s", BlockFormat::kIq3S},     {"iq4_nl", BlockFormat::kIq4Nl},
+      {"iq4_xs", BlockFormat::kIq4Xs},   {"tq1_0", BlockFormat::kTq1_0},
+      {"tq2_0", BlockFormat::kTq2_0},    {"mxfp4", BlockFormat::kMxfp4},
+      {"nvfp4", BlockFormat::kNvfp4},    {"q1_0", BlockFormat::kQ1_0},
+      {"q2_0", BlockFormat::kQ2_0}};
+  for (const auto& [format_name, format] : packed) {
+    benchmark::RegisterBenchmark(name(std::string("pack/") + format_name + "/768x2048").c_str(),
+                                 pack, table, format, 768, 2048);
   }
 }
 

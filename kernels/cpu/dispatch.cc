@@ -176,7 +176,7 @@ constexpr CpuKernels kAvx2Table = {
     .head_block = avx2::head_block,
     .head_merge = portable::head_merge,
     .read_lines = avx2::read_lines,
-    .pack_blocks = pack_blocks,
+    .pack_blocks = avx2::pack_blocks,
     .pack_words = pack_words,
 };
 

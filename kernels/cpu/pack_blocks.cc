@@ -120,39 +120,15 @@ VITRINE_INLINE void read_block(BlockFormat format, const uint8_t* bytes, Block* 
   }
 }
 
-/// Four neighbouring columns, the lowest in the lowest byte.
-uint32_t four_of(const uint8_t* numbers) {
-  uint32_t word;
-  memcpy(&word, numbers, 4);
-  return word;
-}
-
-/// Writes bits `shift` and `shift` + 1 of a row's 32 numbers.
-VITRINE_INLINE void store_two_bits(const uint8_t* numbers, int shift, uint8_t* out) {
-  for (int i = 0; i < 2; ++i) {
-    uint32_t packed = 0;
-    for (int j = 0; j < 4; ++j) {
-      packed |= (four_of(numbers + 16 * i + 4 * j) >> shift & 0x03030303) << (2 * j);
-    }
-    memcpy(out + 64 * i, &packed, 4);
-  }
-}
-
 /// Writes row r of a unit: 32 numbers.
 VITRINE_INLINE void store_unit(WeightFormat format, const uint8_t* numbers, int r, uint8_t* unit) {
-  unit += 4 * r;
   if (format == WeightFormat::kInt8) {
-    for (int i = 0; i < 8; ++i) memcpy(unit + 64 * i, numbers + 4 * i, 4);
+    for (int i = 0; i < 8; ++i) memcpy(unit + 64 * i + 4 * r, numbers + 4 * i, 4);
     return;
   }
-  if (format == WeightFormat::kQ2K) return store_two_bits(numbers, 0, unit);
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t low = four_of(numbers + 8 * i) & 0x0f0f0f0f;
-    const uint32_t high = four_of(numbers + 8 * i + 4) & 0x0f0f0f0f;
-    const uint32_t both = low | high << 4;
-    memcpy(unit + 64 * i, &both, 4);
-  }
-  if (format == WeightFormat::kQ6K) store_two_bits(numbers, 4, unit + 256);
+  if (format == WeightFormat::kQ2K) return blocks::put_two_bits(unit, r, numbers);
+  blocks::put_nibbles(unit, r, numbers);
+  if (format == WeightFormat::kQ6K) blocks::put_two_bits(unit + 256, r, numbers, 4);
 }
 
 /// Writes what block `index` of row r means beside its tile.

@@ -49,6 +49,8 @@ void apply_gating(const Gating& gating, const float* gate, const float* up, int6
 void soft_cap(float cap, int64_t n, float* values);
 float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
+int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
+                    const void* blocks, void* data, void* scales, void* offsets);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                 HeadBlockStats* stats, const void* next);
 

@@ -80,32 +80,38 @@ VITRINE_BLOCK_INLINE void put_bits(uint8_t* plane, int r, uint32_t bits) {
   plane[r / 2] |= static_cast<uint8_t>((bits & 15) << (r % 2 * 4));
 }
 
+/// Four neighbouring numbers, the first in the lowest byte.
+VITRINE_BLOCK_INLINE uint32_t four_of(const uint8_t* numbers) {
+  uint32_t word;
+  memcpy(&word, numbers, sizeof word);
+  return word;
+}
+
 /// The lowest bits of four numbers, shifted right, as four neighbouring bits.
 VITRINE_BLOCK_INLINE uint32_t bits_of_four(const uint8_t* numbers, int shift) {
-  uint32_t bits = 0;
-  for (int i = 0; i < 4; ++i) bits |= (numbers[i] >> shift & 1u) << i;
-  return bits;
+  // Each of the four bits meets the factor that brings it to its place above bit 23, and none of
+  // the sixteen products has the place of another.
+  return (four_of(numbers) >> shift & 0x01010101) * 0x01020408 >> 24 & 15;
 }
 
 /// 32 numbers as nibbles: word s holds columns 8s … 8s + 3 low and the next four high.
 VITRINE_BLOCK_INLINE void put_nibbles(uint8_t* words, int r, const uint8_t* numbers) {
   for (int s = 0; s < 4; ++s) {
-    for (int i = 0; i < 4; ++i) {
-      words[kRowWords * s + 4 * r + i] =
-          static_cast<uint8_t>((numbers[8 * s + i] & 15) | numbers[8 * s + 4 + i] << 4);
-    }
+    const uint32_t low = four_of(numbers + 8 * s) & 0x0f0f0f0f;
+    const uint32_t both = low | (four_of(numbers + 8 * s + 4) & 0x0f0f0f0f) << 4;
+    memcpy(words + kRowWords * s + 4 * r, &both, sizeof both);
   }
 }
 
-/// 32 numbers of two bits: word w holds columns 16w … 16w + 15, four after four from the lowest
-/// bits on.
-VITRINE_BLOCK_INLINE void put_two_bits(uint8_t* words, int r, const uint8_t* numbers) {
+/// 32 numbers of two bits, bits `shift` and `shift` + 1 of bytes: word w holds columns
+/// 16w … 16w + 15, four after four from the lowest bits on.
+VITRINE_BLOCK_INLINE void put_two_bits(uint8_t* words, int r, const uint8_t* bytes, int shift = 0) {
   for (int w = 0; w < 2; ++w) {
-    for (int i = 0; i < 4; ++i) {
-      uint32_t byte = 0;
-      for (int f = 0; f < 4; ++f) byte |= (numbers[16 * w + 4 * f + i] & 3u) << (2 * f);
-      words[kRowWords * w + 4 * r + i] = static_cast<uint8_t>(byte);
+    uint32_t all = 0;
+    for (int f = 0; f < 4; ++f) {
+      all |= (four_of(bytes + 16 * w + 4 * f) >> shift & 0x03030303) << (2 * f);
     }
+    memcpy(words + kRowWords * w + 4 * r, &all, sizeof all);
   }
 }
 

@@ -17,8 +17,11 @@ struct Q2_0 : OneHalf<64> {
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
     for (int u = 0; u < 2; ++u) {
       uint8_t numbers[kUnitCols];
-      for (int i = 0; i < kUnitCols; ++i) {
-        numbers[i] = block[2 + 8 * u + i / 4] >> (i % 4 * 2) & 3;
+      for (int i = 0; i < kUnitCols / 4; ++i) {
+        uint32_t four = block[2 + 8 * u + i];  // two bits each, to a byte each
+        four = (four | four << 12) & 0x000f000f;
+        four = (four | four << 6) & 0x03030303;
+        memcpy(numbers + 4 * i, &four, sizeof four);
       }
       put_two_bits(units + kUnitBytes * u, r, numbers);
     }

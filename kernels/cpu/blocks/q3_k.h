@@ -30,13 +30,8 @@ struct Q3_K {
       scales[kHigh + kTileRows * (p / 4) + r] |= static_cast<uint8_t>(high << (2 * (p % 4)));
     }
     for (int u = 0; u < 8; ++u) {
-      uint8_t numbers[kUnitCols];
-      for (int i = 0; i < kUnitCols; ++i) {
-        const uint32_t two = block[32 + u / 4 * 32 + i] >> (u % 4 * 2) & 3u;
-        numbers[i] = static_cast<uint8_t>(two | (block[i] >> u & 1u) << 2);
-      }
-      put_two_bits(units + kUnitBytes * u, r, numbers);
-      put_planes(units + kUnitBytes * u + kPlanes, r, numbers, 2);
+      put_two_bits(units + kUnitBytes * u, r, block + 32 + u / 4 * 32, u % 4 * 2);
+      put_planes(units + kUnitBytes * u + kPlanes, r, block, u);
     }
     put_half(scales, r, half_of(block + 108));
     return is_finite_half(half_of(block + 108));

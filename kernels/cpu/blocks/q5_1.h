@@ -15,9 +15,7 @@ struct Q5_1 {
   static constexpr bool kTwoParts = false, kTwoScales = false, kHasMinimum = true;
 
   VITRINE_BLOCK_INLINE bool pack(const uint8_t* block, int r, uint8_t* units, uint8_t* scales) {
-    uint8_t numbers[kCols];
-    FiveBits::take(block + 4, block + 8, numbers);
-    FiveBits::put(units, r, numbers);
+    FiveBits::put(units, r, block + 4, block + 8);
     put_half(scales, r, half_of(block));
     put_half(scales + kRowHalves, r, half_of(block + 2));
     return is_finite_half(half_of(block)) && is_finite_half(half_of(block + 2));

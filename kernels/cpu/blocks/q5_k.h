@@ -27,10 +27,11 @@ struct Q5_K {
     }
     uint8_t numbers[kCols];
     for (int i = 0; i < 4; ++i) take_nibbles(block + 48 + 32 * i, 32, numbers + 64 * i);
-    for (int i = 0; i < kCols; ++i) {
-      numbers[i] |= static_cast<uint8_t>((block[16 + i % 32] >> (i / 32) & 1) << 4);
+    for (int u = 0; u < 8; ++u) {
+      uint8_t* unit = units + kUnitBytes * u;
+      put_nibbles(unit, r, numbers + 32 * u);
+      put_planes(unit + FiveBits::kPlanes, r, block + 16, u);
     }
-    for (int u = 0; u < 8; ++u) FiveBits::put(units + kUnitBytes * u, r, numbers + 32 * u);
     put_half(scales, r, half_of(block));
     put_half(scales + kRowHalves, r, half_of(block + 2));
     return is_finite_half(half_of(block)) && is_finite_half(half_of(block + 2));
