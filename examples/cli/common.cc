@@ -86,8 +86,9 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(size_above_zero());
   command
-      .add_flag("--no-expert-prefetch", no_expert_prefetch,
-                "read an expert when a step needs it and not when the layer before expects it")
+      .add_flag("--expert-prefetch", expert_prefetch,
+                "have the system read the experts that the next layer is expected to need, too; "
+                "it was slower wherever it was measured")
       ->needs("--expert-cache");
   command
       .add_flag("--mmap", mmap,
@@ -117,7 +118,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.kv_bytes = kv_bytes;
   if (draft_kv_bytes > 0) options.draft_kv_bytes = draft_kv_bytes;
   options.expert_cache_bytes = expert_cache;
-  options.expert_prefetch = !no_expert_prefetch;
+  options.expert_prefetch = expert_prefetch;
   options.mmap_weights = mmap;
   options.cancelled = &interrupt_flag();
   // A file that somebody truncates ends a command with a message.

@@ -66,7 +66,7 @@ struct DeviceOptions {
   bool lenient_weights = false;
   uint64_t kv_bytes = 0, draft_kv_bytes = 0;
   uint64_t expert_cache = 0;
-  bool no_expert_prefetch = false;
+  bool expert_prefetch = false;
   bool mmap = false;
   std::vector<std::string> lora;  // of commands that take --lora (lora_options.h)
 

@@ -92,8 +92,10 @@ struct EngineOptions {
   /// layer of a step may need. The result is the same to the bit. 0: all experts are loaded.
   uint64_t expert_cache_bytes = 0;
   /// Tells the system, with such a cache, to read the experts that the next layer's router chooses
-  /// of this layer's input, while this layer is computed. It changes no result.
-  bool expert_prefetch = true;
+  /// of this layer's input, while this layer is computed. It changes no result. Half of what is
+  /// read so is not used: it can only help where a disk has nothing else to do, and was slower
+  /// wherever it was measured (docs/lab/loading.md).
+  bool expert_prefetch = false;
   /// Matrices are read where they stand, in the mapped file, and nothing is packed: loading is
   /// instant, memory is the system's page cache, and a step is slower (docs/performance.md). It is
   /// for the fused path, and the result is the same to the bit. The files must not be truncated

@@ -53,6 +53,7 @@ void FileExpertCache::allocate(int64_t most_active) {
   slots_.resize(static_cast<size_t>(std::min(fitting, static_cast<int64_t>(experts_.size()))));
   for (Slot& slot : slots_) slot.memory = memory_.allocate(slot_bytes_, "the expert cache");
   missing_.reserve(static_cast<size_t>(most_active));
+  asked_.reserve(static_cast<size_t>(most_active) + experts_.size());
 }
 
 int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
@@ -73,10 +74,9 @@ int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
   counts_.hits += static_cast<uint64_t>(count) - missing_.size();
   counts_.misses += missing_.size();
   for (const int32_t id : missing_) give_slot(id);
-  // All of them are under way before the first is waited for.
-  if (missing_.size() > 1) {
-    for (const int32_t id : missing_) read_ahead(*experts_[static_cast<size_t>(id)]);
-  }
+  // Of several all are under way before the first is waited for; one alone is not asked for.
+  asked_.clear();
+  if (missing_.size() > 1) asked_.assign(missing_.begin(), missing_.end());
   return static_cast<int32_t>(missing_.size());
 }
 
@@ -89,7 +89,7 @@ void FileExpertCache::prefetch(const int32_t* experts, int32_t count) {
     expert.is_read_ahead = reads_ahead_ && expert.slot == kNone;
     if (!expert.is_read_ahead) continue;
     ++counts_.read_ahead;
-    read_ahead(expert);
+    asked_.push_back(experts[i]);
   }
 }
 
@@ -115,8 +115,9 @@ void FileExpertCache::give_slot(int32_t id) {
   expert.state = State::kAsked;
 }
 
-void FileExpertCache::read_ahead(const Expert& expert) const noexcept {
-  for (const StoredMatrix& matrix : expert.stored) {
+void FileExpertCache::ask(int32_t index) const noexcept {
+  const int32_t id = asked_[static_cast<size_t>(index)];
+  for (const StoredMatrix& matrix : experts_[static_cast<size_t>(id)]->stored) {
     checkpoint_.read_ahead(*matrix.info);
     if (matrix.quantized) checkpoint_.read_ahead(*matrix.quantized->scales);
   }

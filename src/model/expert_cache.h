@@ -48,6 +48,8 @@ class FileExpertCache final : public ops::ExpertCache {
     return experts_[static_cast<size_t>(expert)]->state.load(std::memory_order_acquire) ==
            State::kRead;
   }
+  int32_t num_asked() const override { return static_cast<int32_t>(asked_.size()); }
+  void ask(int32_t index) const noexcept override;
   void wait(int32_t expert) noexcept override;
   void finish() override;
   bool reads_ahead() const override { return reads_ahead_; }
@@ -81,7 +83,6 @@ class FileExpertCache final : public ops::ExpertCache {
   void read(Expert& expert) noexcept;
   void give_slot(int32_t id);
   void forget_unread();
-  void read_ahead(const Expert& expert) const noexcept;
 
   const kernels::CpuKernels& kernel_;
   const Checkpoint& checkpoint_;
@@ -93,6 +94,7 @@ class FileExpertCache final : public ops::ExpertCache {
   size_t slot_bytes_ = 0;
   int64_t num_parameters_ = 0;
   std::vector<int32_t> missing_;  // of the last select
+  std::vector<int32_t> asked_;    // of them, where they are several, and of guesses since
   uint64_t clock_ = 0;
   CacheCounts counts_;
   std::atomic<uint64_t> bytes_read_ = 0;

@@ -49,7 +49,7 @@ class CheckpointWeights : public ops::PackedWeights {
   /// much memory; `reads_ahead`: those that the next layer may need, too. With `mapped` the file is
   /// mapped and matrices stay in it, but for those whose rows it has in another order.
   CheckpointWeights(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint, bool read,
-                    uint64_t expert_cache_bytes = 0, bool mapped = false, bool reads_ahead = true)
+                    uint64_t expert_cache_bytes = 0, bool mapped = false, bool reads_ahead = false)
       : kernel_(kernel),
         checkpoint_(checkpoint),
         read_(read),

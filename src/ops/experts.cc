@@ -95,7 +95,9 @@ class PlannedExperts final : public PlannedOp {
     using Op = PlannedExperts;
     add_phase("order", &Op::pieces_to_order, &Op::order_inputs);
     Phase hidden = make_phase(this, "hidden", &Op::hidden_pieces, &Op::run_hidden_piece);
-    hidden.prepare = [this](const StepState& step) { prepare(step); };
+    Phase ask = make_phase(this, "ask", &Op::experts_to_ask, &Op::ask);
+    (cache_ != nullptr ? ask : hidden).prepare = [this](const StepState& step) { prepare(step); };
+    if (cache_ != nullptr) add_phase(std::move(ask));
     add_phase(std::move(hidden));
     Phase inner =
         make_phase(this, "inner_adapters", &Op::inner_adapter_pieces, &Op::run_inner_adapters);
@@ -130,7 +132,7 @@ class PlannedExperts final : public PlannedOp {
     }
   }
 
-  /// Has experts read that are not in memory, and those that the next layer may need.
+  /// Finds experts that are not in memory, and those that the next layer may need.
   void prepare(const StepState& step) {
     slots_.data =
         step.audit && step.tokens == 1 && kept_slots_ != nullptr ? kept_slots_ : shared_slots_;
@@ -144,6 +146,10 @@ class PlannedExperts final : public PlannedOp {
     select();
     prefetch(step);
   }
+
+  /// Experts that the system is to begin to read.
+  int64_t experts_to_ask(const StepState&) const { return cache_->num_asked(); }
+  void ask(const StepState&, int64_t index) const { cache_->ask(static_cast<int32_t>(index)); }
 
   /// Hidden layers, per active expert and rows, and the first half of what adapters add to gate and
   /// up; or all of an expert.

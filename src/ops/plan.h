@@ -179,7 +179,7 @@ struct ExpertMatrices {
 };
 
 /// Routed experts that a step reads when it needs them. The leader of a step calls select and
-/// prefetch, any threads wait, then the leader finish.
+/// prefetch, any threads ask and wait, then the leader finish.
 class ExpertCache {
  public:
   virtual ~ExpertCache() = default;
@@ -188,9 +188,14 @@ class ExpertCache {
   /// Valid, at its address, as long as the plan; its pointers are good once the expert was selected
   /// and waited for, until the next select.
   virtual const ExpertMatrices& matrices(int32_t expert) const = 0;
-  /// Makes room for those of a layer that are not here, and has the system begin to read them;
-  /// returns how many.
+  /// Makes room for those of a layer that are not here; returns how many.
   virtual int32_t select(const int32_t* experts, int32_t count) = 0;
+  /// How many there are to ask for: those that select found missing, where they are several, then
+  /// what prefetch named that is not here.
+  virtual int32_t num_asked() const = 0;
+  /// Has the system begin to read number `index` of them. Making room for what is read is work for
+  /// a thread, so all threads take part, each with other numbers.
+  virtual void ask(int32_t index) const noexcept = 0;
   /// Whether a selected one needs no wait.
   virtual bool is_here(int32_t expert) const = 0;
   /// Reads a selected one that nobody has begun to, or waits for who did.
@@ -199,8 +204,7 @@ class ExpertCache {
   virtual void finish() = 0;
   /// Whether prefetch has an effect.
   virtual bool reads_ahead() const = 0;
-  /// Names experts that the next layer with such may need: the system begins to read those that are
-  /// not here.
+  /// Names experts that the next layer with such may need: those that are not here are asked for.
   virtual void prefetch(const int32_t* experts, int32_t count) = 0;
 };
 

@@ -66,12 +66,16 @@ TEST(FileExpertCache, AStepThatEndsBeforeItsExpertsAreRead) {
 TEST(FileExpertCache, AGuessTakesNoPlace) {
   SmallCache small(4, 2);
   EXPECT_EQ(small.select({0, 1}), 2);
+  EXPECT_EQ(small.cache().num_asked(), 2);
   for (const int expert : {0, 1}) small.cache().wait(expert);
   small.prefetch({3, 0, 3});  // one is not here
+  EXPECT_EQ(small.cache().num_asked(), 3);
+  for (int32_t i = 0; i < small.cache().num_asked(); ++i) small.cache().ask(i);
   EXPECT_EQ(small.counts().guesses, 2u);
   EXPECT_EQ(small.counts().read_ahead, 1u);
   for (const int expert : {0, 1}) EXPECT_TRUE(small.cache().is_here(expert));
   EXPECT_EQ(small.select({3, 1}), 1);
+  EXPECT_EQ(small.cache().num_asked(), 0);  // one alone is just read
   small.cache().wait(3);
   EXPECT_TRUE(small.cache().is_here(3));
   EXPECT_TRUE(small.cache().is_here(1));
@@ -85,6 +89,7 @@ TEST(FileExpertCache, GuessesAreCountedWhereNothingIsReadAhead) {
   small.select({0});
   small.cache().wait(0);
   small.prefetch({1, 2});
+  EXPECT_EQ(small.cache().num_asked(), 0);
   EXPECT_EQ(small.select({1}), 1);
   small.cache().wait(1);
   EXPECT_EQ(small.counts().guesses, 2u);
@@ -104,6 +109,7 @@ TEST(FileExpertCache, ManyLayersInATightCache) {
     const int32_t first = draw(), second = (first + 1 + draw() % 7) % 8;
     small.select({first, second});
     small.prefetch({draw(), draw()});
+    for (int32_t i = 0; i < small.cache().num_asked(); ++i) small.cache().ask(i);
     if (layer % 5 == 0) continue;  // the step ends
     for (const int32_t expert : {first, second}) {
       small.cache().wait(expert);
