@@ -32,45 +32,16 @@ import compare_compression as base
 WAYS = ("int8:rtn,fp8:rtn,int8-w8a8:rtn,int8-w8a8:smoothquant,int8-w8a8-static:rtn,"
         "int8-w8a8-static:smoothquant,fp8-dynamic:rtn,fp8-static:rtn,int4/32:rtn,int4/32:awq,"
         "int4/32:gptq,int4/128:rtn,int4/128:awq,int4/128:gptq,int3/128:rtn,int3/128:awq,"
-        "int3/128:gptq,nvfp4:rtn,mxfp4:rtn,mixed:3.5/128:gptq,mixed:4.5/128:gptq")
+        "int3/128:gptq,nvfp4:rtn,mxfp4:rtn,mixed:3.5/128:gptq,"
+        "mixed:3.5:experts/128:gptq,mixed:4.5/128:gptq")
 
-READER = r"""
-import json, pathlib, shutil, sys, tempfile
+READER = f"import sys\nsys.path.insert(0, {str(pathlib.Path(__file__).resolve().parent)!r})" + r"""
+import json, pathlib, tempfile
 import torch
-from compressed_tensors.compressors import BaseCompressor
-from compressed_tensors.quantization import QuantizationConfig
-from compressed_tensors.utils.match import match_name
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+from unpacked_folder import unpack_folder
 torch.set_num_threads(2)
 plain_linear = torch.nn.functional.linear
-
-
-def unpacked(folder, out):
-    # transformers keeps the experts of a layer as one tensor, which it makes of float ones alone:
-    # the modules are decompressed by compressed-tensors before it sees them.
-    config = json.loads((folder / "config.json").read_text())
-    settings = config.pop("quantization_config", None)
-    tensors, result, asks = load_file(folder / "model.safetensors"), {}, None
-    if settings is not None:
-        settings = QuantizationConfig.model_validate(settings)
-    groups = [] if settings is None else list(settings.config_groups.values())
-    modules = {}
-    for name, tensor in tensors.items():
-        modules.setdefault(name.rsplit(".", 1)[0], {})[name.rsplit(".", 1)[1]] = tensor
-    for module, parts in modules.items():
-        if "weight_scale" not in parts:
-            result |= {f"{module}.{part}": tensor for part, tensor in parts.items()}
-            continue
-        group = next((group for group in groups if module in group.targets), None) or next(
-            group for group in groups if "Linear" in group.targets)
-        asks = group.input_activations
-        compressor = BaseCompressor.get_value_from_registry(group.format or settings.format)
-        parts = {part: tensor for part, tensor in parts.items() if part.startswith("weight")}
-        result[module + ".weight"] = compressor.decompress(parts, group)["weight"].float()
-    save_file(result, out / "model.safetensors", metadata={"format": "pt"})
-    (out / "config.json").write_text(json.dumps(config))
-    return asks
 
 
 def rounding(asks):
@@ -92,7 +63,7 @@ windows = json.load(open(sys.argv[1]))["texts"][: int(sys.argv[2])]
 rows = {}
 with torch.no_grad(), tempfile.TemporaryDirectory() as work:
     for folder in map(pathlib.Path, sys.argv[3:]):
-        asks = unpacked(folder, pathlib.Path(work))
+        asks = unpack_folder(folder, pathlib.Path(work))
         if asks is not None and not asks.dynamic:
             continue  # a scale for each module: not to be had of fused experts
         model = AutoModelForCausalLM.from_pretrained(work, dtype=torch.float32,
