@@ -68,7 +68,9 @@ torch.set_num_threads(2)
 torch.Tensor.pin_memory = lambda tensor, *_: tensor  # which AWQ asks for, without a device too
 texts = json.load(open(settings["calibration"]))["texts"]
 data = Dataset.from_list([{"input_ids": t, "attention_mask": [1] * len(t)} for t in texts])
-model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.bfloat16)
+# AWQ tries each layer dozens of times: in float32, in which CPUs are faster and which rounds nothing.
+model = AutoModelForCausalLM.from_pretrained(
+    model_path, dtype=torch.float32 if settings["method"] == "awq" else torch.bfloat16)
 weights = {"num_bits": settings["bits"], "type": "int", "symmetric": settings["symmetric"],
            "strategy": "group", "group_size": settings["group"], "observer": "memoryless_mse"
            if settings["mse"] else "memoryless_minmax"}

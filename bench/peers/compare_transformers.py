@@ -8,15 +8,14 @@ some). Each is quantized in each way, SCHEME:METHOD, in groups of 32, by a calib
 where the way asks for one. Printed is for each folder the mean KL, in nats, from what transformers
 predicts with it in float32:
 
-    loaded       transformers' own load of the folder to Vitrine with float activations. "no" where
-                 transformers puts nothing or made-up numbers in the place of some weights; the line
-                 beneath the table says why
+    loaded       transformers' own load of the folder to Vitrine with float activations. "no" where it
+                 has no numbers or no place for some weights; a line beneath the table says which first
     unpacked     the same, of the folder that compressed-tensors unpacks before transformers loads it
     as it runs   of the unpacked folder to Vitrine, whose activations beside integers are int8
     source       of the source to the folder: what the numbers cost
 
-Float activations in Vitrine are those of build/bench/float_copy, which writes the weights that Vitrine
-reads as float32. Needs the packages of tests/requirements.txt; transformers' activations stay floats.
+Float activations in Vitrine are those of build/bench/float_copy, which writes the weights that it
+reads as float32. transformers' activations stay floats. Needs the packages of tests/requirements.txt.
 """
 
 import argparse
@@ -128,9 +127,9 @@ def main():
                 "no" if numbers[name] is None else f"{numbers[name]:.2g}" for name in columns) + " |",
                   flush=True)
             if missing:
-                lost[model.name] = f"{len(missing)} weights, {missing[0]} first"
+                lost[f"{model.name}, {way}"] = missing[0]
     for name, what in lost.items():
-        print(f"{name}: transformers' own load of the last such folder lost {what}")
+        print(f"{name}: transformers' own load fails by {what}")
 
 
 if __name__ == "__main__":
