@@ -74,7 +74,7 @@ int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
   counts_.hits += static_cast<uint64_t>(count) - missing_.size();
   counts_.misses += missing_.size();
   for (const int32_t id : missing_) give_slot(id);
-  // Of several all are under way before the first is waited for; one alone is not asked for.
+  // Several are all under way before the first is waited for; one alone is not asked for.
   asked_.clear();
   if (missing_.size() > 1) asked_.assign(missing_.begin(), missing_.end());
   return static_cast<int32_t>(missing_.size());
