@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/kernels/bench_data.h"
@@ -22,6 +23,21 @@ struct Format {
   const char* name;
   Weight weight;  // without its shape
 };
+
+constexpr std::pair<const char*, BlockFormat> kBlockFormats[] = {
+    {"q4_0", BlockFormat::kQ4_0},      {"q4_1", BlockFormat::kQ4_1},
+    {"q5_0", BlockFormat::kQ5_0},      {"q5_1", BlockFormat::kQ5_1},
+    {"q8_0", BlockFormat::kQ8_0},      {"q2_k", BlockFormat::kQ2_K},
+    {"q3_k", BlockFormat::kQ3_K},      {"q4_k", BlockFormat::kQ4_K},
+    {"q5_k", BlockFormat::kQ5_K},      {"q6_k", BlockFormat::kQ6_K},
+    {"iq1_s", BlockFormat::kIq1S},     {"iq1_m", BlockFormat::kIq1M},
+    {"iq2_xxs", BlockFormat::kIq2Xxs}, {"iq2_xs", BlockFormat::kIq2Xs},
+    {"iq2_s", BlockFormat::kIq2S},     {"iq3_xxs", BlockFormat::kIq3Xxs},
+    {"iq3_s", BlockFormat::kIq3S},     {"iq4_nl", BlockFormat::kIq4Nl},
+    {"iq4_xs", BlockFormat::kIq4Xs},   {"tq1_0", BlockFormat::kTq1_0},
+    {"tq2_0", BlockFormat::kTq2_0},    {"mxfp4", BlockFormat::kMxfp4},
+    {"nvfp4", BlockFormat::kNvfp4},    {"q1_0", BlockFormat::kQ1_0},
+    {"q2_0", BlockFormat::kQ2_0}};
 
 std::vector<Format> all_formats() {
   std::vector<Format> formats;
@@ -46,20 +62,7 @@ std::vector<Format> all_formats() {
   formats.push_back({"bf16_tiled", {.format = WeightFormat::kBF16, .tiled = true}});
   formats.push_back({"e4m3", {.format = WeightFormat::kE4M3, .group_size = kE4M3Group}});
   formats.push_back({"f32", {.format = WeightFormat::kF32}});
-  for (const auto& [name, format] : std::initializer_list<std::pair<const char*, BlockFormat>>{
-           {"q4_0", BlockFormat::kQ4_0},      {"q4_1", BlockFormat::kQ4_1},
-           {"q5_0", BlockFormat::kQ5_0},      {"q5_1", BlockFormat::kQ5_1},
-           {"q8_0", BlockFormat::kQ8_0},      {"q2_k", BlockFormat::kQ2_K},
-           {"q3_k", BlockFormat::kQ3_K},      {"q4_k", BlockFormat::kQ4_K},
-           {"q5_k", BlockFormat::kQ5_K},      {"q6_k", BlockFormat::kQ6_K},
-           {"iq1_s", BlockFormat::kIq1S},     {"iq1_m", BlockFormat::kIq1M},
-           {"iq2_xxs", BlockFormat::kIq2Xxs}, {"iq2_xs", BlockFormat::kIq2Xs},
-           {"iq2_s", BlockFormat::kIq2S},     {"iq3_xxs", BlockFormat::kIq3Xxs},
-           {"iq3_s", BlockFormat::kIq3S},     {"iq4_nl", BlockFormat::kIq4Nl},
-           {"iq4_xs", BlockFormat::kIq4Xs},   {"tq1_0", BlockFormat::kTq1_0},
-           {"tq2_0", BlockFormat::kTq2_0},    {"mxfp4", BlockFormat::kMxfp4},
-           {"nvfp4", BlockFormat::kNvfp4},    {"q1_0", BlockFormat::kQ1_0},
-           {"q2_0", BlockFormat::kQ2_0}}) {
+  for (const auto& [name, format] : kBlockFormats) {
     formats.push_back({name, block_weight(format, 0, 0)});
   }
   return formats;
@@ -322,21 +325,7 @@ void register_table(const CpuKernels* table) {
   for (const int64_t n : {64, 128, 512, 4096}) {
     benchmark::RegisterBenchmark(name("quantize/" + std::to_string(n)).c_str(), quantize, table, n);
   }
-  const std::pair<const char*, BlockFormat> packed[] = {
-      {"q4_0", BlockFormat::kQ4_0},      {"q4_1", BlockFormat::kQ4_1},
-      {"q5_0", BlockFormat::kQ5_0},      {"q5_1", BlockFormat::kQ5_1},
-      {"q8_0", BlockFormat::kQ8_0},      {"q2_k", BlockFormat::kQ2_K},
-      {"q3_k", BlockFormat::kQ3_K},      {"q4_k", BlockFormat::kQ4_K},
-      {"q5_k", BlockFormat::kQ5_K},      {"q6_k", BlockFormat::kQ6_K},
-      {"iq1_s", BlockFormat::kIq1S},     {"iq1_m", BlockFormat::kIq1M},
-      {"iq2_xxs", BlockFormat::kIq2Xxs}, {"iq2_xs", BlockFormat::kIq2Xs},
-      {"iq2_s", BlockFormat::kIq2S},     {"iq3_xxs", BlockFormat::kIq3Xxs},
-      {"iq3_s", BlockFormat::kIq3S},     {"iq4_nl", BlockFormat::kIq4Nl},
-      {"iq4_xs", BlockFormat::kIq4Xs},   {"tq1_0", BlockFormat::kTq1_0},
-      {"tq2_0", BlockFormat::kTq2_0},    {"mxfp4", BlockFormat::kMxfp4},
-      {"nvfp4", BlockFormat::kNvfp4},    {"q1_0", BlockFormat::kQ1_0},
-      {"q2_0", BlockFormat::kQ2_0}};
-  for (const auto& [format_name, format] : packed) {
+  for (const auto& [format_name, format] : kBlockFormats) {
     benchmark::RegisterBenchmark(name(std::string("pack/") + format_name + "/768x2048").c_str(),
                                  pack, table, format, 768, 2048);
   }
