@@ -80,7 +80,7 @@ struct BlockLanes {
     const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), indices);
   }
-  /// Where the bytes of eight rows stand that are indices into a book.
+  /// Points at the bytes of eight rows that are indices into a book.
   struct ByteIndices {
     const uint8_t* of_row;
   };

@@ -37,7 +37,7 @@ struct TokenUnit {
   __m256i sums;
   __m256 scale;
   __m256 weighted;
-  // What its sums begin at, minus the bias times what a half of its columns add up to. It takes the
+  // Begins the sums of each half: minus the bias times what its columns add up to. It takes the
   // place of `sums` and `weighted` where halves have scales of their own.
   __m256i of_half[2];
 

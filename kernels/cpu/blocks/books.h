@@ -10,7 +10,7 @@
 
 namespace vitrine::kernels::blocks {
 
-/// What is added so that no byte is negative, and so little that products fit 16 bits.
+/// Keeps bytes from being negative, and is so small that products fit 16 bits.
 constexpr int kIq1Bias = 16, kIq2Bias = 64, kIq3XxsBias = 64, kIq3SBias = 16;
 inline constexpr uint8_t kIq1Bytes[4] = {8, 16, 24, 16};
 inline constexpr uint8_t kIq2Bytes[4] = {72, 89, 107, 64};

@@ -130,8 +130,8 @@ VITRINE_BLOCK_INLINE typename Lanes::Ints above_a_byte(typename Lanes::Ints bits
   return Lanes::mask(moved, ((1 << count) - 1) << 8);
 }
 
-/// What formats with bytes out of a book have in common. Tables that decode a tile once for many
-/// tokens do so for these, since looking up costs more than a store and a load.
+/// Holds what formats with bytes out of a book have in common. Tables that decode a tile once for
+/// many tokens do so for these, since looking up costs more than a store and a load.
 struct BytesOfABook {
   static constexpr bool kHasMinimum = false;
 };
