@@ -100,7 +100,8 @@ class Keys(HttpCase):
 
     def test_an_account_is_for_its_owner_and_for_auditors(self):
         reply = self.ask_as(self.ALICE, "/v1/completions",
-                            {"prompt": "The king said", "max_tokens": 9, "temperature": 0.8})
+                            {"prompt": "The king said", "max_tokens": 9, "temperature": 0.8,
+                             "ignore_eos": True})  # Draws of an unknown seed may end the text.
         name = reply.headers["x-vitrine-audit-id"]
         self.assertRegex(name, "^[0-9a-f]{32}$")
         path = "/v1/audit/" + name
