@@ -85,11 +85,12 @@ class ModuleLayout;
 struct QuantizedModule {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored number
   int bits = 0;                                         ///< of a stored number
-  int group_size = 0;                          ///< columns that share a scale; 0: all of a row
-  int block_rows = 1;                          ///< rows that share a scale (kE4M3); 0: all
-  bool symmetric = true;                       ///< false: the module has a tensor of zero points
-  std::string_view format = "pack-quantized";  ///< the format's name for people
-  const checkpoint::ModuleLayout* layout = nullptr;  ///< how its tensors hold the numbers
+  int group_size = 0;     ///< columns that share a scale; 0: all of a row
+  int block_rows = 1;     ///< rows that share a scale (kE4M3); 0: all
+  bool symmetric = true;  ///< false: the module has a tensor of zero points
+  ActivationUse activations = ActivationUse::kFloat;  ///< what its integers are multiplied with
+  std::string_view format = "pack-quantized";         ///< the format's name for people
+  const checkpoint::ModuleLayout* layout = nullptr;   ///< how its tensors hold the numbers
 };
 
 /// The tensors of a quantized module, checked against each other and `quantization_config`. Their
@@ -128,6 +129,10 @@ struct VITRINE_API QuantizedTensors {
   /// (Checkpoint::read_quantized_blocks), for kernels that take them; null: none.
   const BlockFormat* blocks = nullptr;
   float multiplier = 1.0f;  ///< of `blocks`; else 1
+  /// What the file asks of int8 activations: a scale for each token, or `input_scale`. kFloat:
+  /// nothing, so that each group of a token has one.
+  ActivationUse activations = ActivationUse::kFloat;
+  float input_scale = 0.0f;  ///< of kStatic: above 0
   /// Holds the group of each column, where columns of a group do not lie side by side (act-order).
   std::shared_ptr<const std::vector<int32_t>> column_groups = nullptr;
   const checkpoint::ModuleLayout* layout = nullptr;  ///< what reads them

@@ -261,6 +261,12 @@ struct CpuKernels {
   void (*quantize_row)(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
                        GroupSum* sums);
 
+  /// Does so with one scale for all groups of the row: `given`, where it is above 0, with q =
+  /// round-half-even(x * (1 / given)), saturated to [-127, 127]; else max|x| / 127 of the whole
+  /// row. NaN and infinities as above, of the row. 1 / given is finite.
+  void (*quantize_whole_row)(const float* x, int64_t n, int32_t group_size, float given,
+                             int8_t* values, float* scales, GroupSum* sums);
+
   /// out[out_row][r] = dot(weight row r, input row) for rows [row_begin, row_end) of the weight.
   /// row_begin is a multiple of 16; so is row_end unless it is weight.rows. `out` is indexed by the
   /// weight's row: out + out_row * out_stride + r. bias (by weight row) may be null and is added

@@ -3,6 +3,7 @@
 // format.
 #include <charconv>
 
+#include "input_scale.h"
 #include "name_pattern.h"
 #include "quantization_config.h"
 #include "text.h"
@@ -116,7 +117,14 @@ QuantizedModule read_weights(const Fields& weights, const Fields& place, const s
 }
 
 /// Says how activations are kept that the file wants in fewer bits.
-std::string activation_note(const Fields& activations) {
+std::string activation_note(const Fields& activations, ActivationUse use) {
+  if (use != ActivationUse::kFloat) {
+    return std::string("activations: int8 with ") +
+           (use == ActivationUse::kDynamic ? "one scale a token" : "one scale of the file") +
+           ", as the file asks, where kernels of the CPU take it; else in groups, on the reference "
+           "path "
+           "as floats";
+  }
   const int64_t bits = activations.integer("num_bits", 1, 64).value_or(8);
   const bool is_dynamic =
       activations.find("dynamic") != nullptr && *activations.find("dynamic") != false;
@@ -211,11 +219,13 @@ class CompressedTensorsConfig final : public QuantizationConfig {
     const std::optional<std::string> own = group.string("format");
     const std::optional<Fields> weights = group.object("weights");
     if (!weights) group.bad("weights", "an object");
-    const QuantizedModule scheme =
+    QuantizedModule scheme =
         read_weights(*weights, own ? group : config, own ? *own : format, pads_words(config));
     refuse_unless_empty(group, "output_activations");
     if (has_content(group, "input_activations")) {
-      const std::string note = activation_note(*group.object("input_activations"));
+      const Fields activations = *group.object("input_activations");
+      scheme.activations = read_activation_use(activations, scheme);
+      const std::string note = activation_note(activations, scheme.activations);
       if (notes().empty() || notes().back() != note) add_note(note);
     }
     if (weights->boolean("dynamic").value_or(false)) weights->unsupported("dynamic", "false");

@@ -2,6 +2,7 @@
 // Reading quantized modules: what is the same for every layout (module_layout.h).
 #include "checkpoint_impl.h"
 #include "column_order.h"
+#include "input_scale.h"
 #include "module_layout.h"
 #include "quant/pack.h"
 #include "stacked_modules.h"
@@ -78,6 +79,7 @@ void match_partner(QuantizedTensors& tensors, const std::optional<QuantizedTenso
                             : !has_dense_partner;
   if (fits) return;
   tensors.floats = DType::kF32;
+  tensors.activations = ActivationUse::kFloat;
   tensors.widened_for = "gate and up of unlike groups or types";
   tensors.is_in_place = false;
 }
@@ -90,7 +92,9 @@ std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
   const std::string partner =
       tensors ? checkpoint::partner_of(std::string(base_name)) : std::string();
   if (!partner.empty() && !is_float_class(*tensors)) {
-    match_partner(*tensors, find_lone_quantized(partner), find(partner + ".weight") != nullptr);
+    const std::optional<QuantizedTensors> other = find_lone_quantized(partner);
+    match_partner(*tensors, other, find(partner + ".weight") != nullptr);
+    checkpoint::match_input_scales(*tensors, other);
   } else if (!partner.empty() && tensors->blocks != nullptr) {
     // A gate and an up run in one kernel: both as blocks, or neither.
     const std::optional<QuantizedTensors> other = find_lone_quantized(partner);
@@ -118,7 +122,10 @@ std::optional<QuantizedTensors> Checkpoint::find_lone_quantized(std::string_view
   }
   const auto columns = impl_->stacked_columns.find(numbers->fused_from);
   const int64_t known = columns == impl_->stacked_columns.end() ? 0 : columns->second;
-  return scheme->layout->find({*this, std::string(base_name), *numbers, *scheme, known});
+  const std::string base(base_name);
+  QuantizedTensors tensors = scheme->layout->find({*this, base, *numbers, *scheme, known});
+  checkpoint::read_input_scale(*this, base, scheme->activations, tensors);
+  return tensors;
 }
 
 std::vector<float> Checkpoint::read_quantized_scales(const QuantizedTensors& tensors,
@@ -211,7 +218,10 @@ std::string QuantizedTensors::runs_as() const {
     return "fp8, blocks of " + std::to_string(block_rows) + " x " + std::to_string(block_cols);
   }
   return "int" + std::to_string(bits) + ", groups of " + std::to_string(group_size) +
-         (zero_points == nullptr ? "" : ", with zero points");
+         (zero_points == nullptr ? "" : ", with zero points") +
+         (activations == ActivationUse::kDynamic  ? ", activations with a scale a token"
+          : activations == ActivationUse::kStatic ? ", activations with a scale of the file"
+                                                  : "");
 }
 
 uint64_t QuantizedTensors::file_bytes() const {

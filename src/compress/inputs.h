@@ -25,11 +25,13 @@ void for_each_inputs(LayerWork& work,
                                               const Inputs& inputs)>& visit);
 
 /// Rounds each of the layer's quantized matrices that tokens reach to the nearest numbers, as they
-/// are folded, and finds how large their inputs become where the folder has a scale of these.
+/// are folded, and finds the range of their inputs where the folder has a scale of these.
 void round_layer(LayerWork& work);
 
-/// Returns the largest magnitude of a site's rows as folded norms make them; 0 for a scheme whose
-/// folder has no scale of inputs.
-float largest_input(const LayerWork& work, const PlannedTensor& planned, const SiteRows& site);
+/// Returns the magnitude that the folder's scale of a matrix's inputs is to reach, of its rows as
+/// folded norms make them; 0 for a scheme without such a scale. That is the largest one for floats;
+/// for integers the one with the least squared error, what lies beyond being cut off. An expert's
+/// down has a range of its own where enough tokens reach it.
+float input_range(const LayerWork& work, const PlannedTensor& planned, const SiteMatrix& matrix);
 
 }  // namespace vitrine::compress

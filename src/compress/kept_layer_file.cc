@@ -19,7 +19,7 @@ struct MatrixHead {
   uint64_t value_bytes = 0, scales = 0, zero_points = 0;
   int64_t rows_seen = 0;
   double shrinkage = 0, loss = 0, damping = 0, mean_error = 0, worst_error = 0;
-  float largest_input = 0, divisor = 0;
+  float input_range = 0, divisor = 0;
 };
 
 /// The last bytes of a file.
@@ -134,7 +134,7 @@ void KeptLayerWriter::add(const CalibratedMatrix& calibrated) {
                        .damping = calibrated.facts.damping,
                        .mean_error = calibrated.error.mean_absolute,
                        .worst_error = calibrated.error.worst_absolute,
-                       .largest_input = calibrated.facts.largest_input,
+                       .input_range = calibrated.facts.input_range,
                        .divisor = matrix.divisor});
   bytes.put_bytes(values);
   bytes.put_bytes(scales);
@@ -282,7 +282,7 @@ CalibratedMatrix KeptLayerReader::take_matrix(
                       .shrinkage = head.shrinkage,
                       .loss = head.loss,
                       .damping = head.damping,
-                      .largest_input = head.largest_input};
+                      .input_range = head.input_range};
   calibrated.error = {head.mean_error, head.worst_error};
   return calibrated;
 }

@@ -19,11 +19,11 @@ namespace vitrine::compress {
 
 /// What a calibration says of a matrix.
 struct CalibrationFacts {
-  int64_t rows_seen = 0;    ///< rows that it was multiplied with
-  double shrinkage = 0;     ///< the share of all tokens in the products of an expert's rows
-  double loss = 0;          ///< GptqResult::loss
-  double damping = 0;       ///< that was taken
-  float largest_input = 0;  ///< largest magnitude of what the folder's scale of inputs is for
+  int64_t rows_seen = 0;  ///< rows that it was multiplied with
+  double shrinkage = 0;   ///< the share of all tokens in the products of an expert's rows
+  double loss = 0;        ///< GptqResult::loss
+  double damping = 0;     ///< that was taken
+  float input_range = 0;  ///< the magnitude that the folder's scale of inputs reaches
 };
 
 /// A matrix that was quantized by its inputs.

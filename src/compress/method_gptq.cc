@@ -29,13 +29,13 @@ class GptqMethod final : public LayerMethod {
         const QuantScheme scheme{planned.method->bits, group, planned.method->symmetric};
         GptqResult result =
             gptq(weights, rows, cols, planned.dtype, scheme, factor, options, work.threads());
-        const float largest = largest_input(work, planned, work.site(matrix->site));
+        const float range = input_range(work, planned, *matrix);
         work.finish(planned, weights, std::move(result.matrix),
                     {.rows_seen = inputs.rows_seen,
                      .shrinkage = inputs.shrinkage,
                      .loss = result.loss,
                      .damping = factor.damping(),
-                     .largest_input = largest});
+                     .input_range = range});
       }
     });
   }

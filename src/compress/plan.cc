@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "layer_sites.h"
@@ -126,6 +127,33 @@ void number_families(const Checkpoint& checkpoint, const ModelConfig& config, Qu
   }
 }
 
+/// Returns the scheme that stores the same numbers and has a scale of activations for each token.
+const QuantMethod& dynamic_form_of(const QuantMethod& method) {
+  for (const QuantMethod& other : quant_methods()) {
+    const bool is_alike = other.number_format == method.number_format &&
+                          other.bits == method.bits && other.layout == method.layout &&
+                          other.symmetric == method.symmetric;
+    if (is_alike && other.activations == ActivationUse::kDynamic) {
+      return find_quant_method(other.name);
+    }
+  }
+  return method;
+}
+
+/// Layers that draft see no text of a calibration, which would find the scale of what comes to
+/// them.
+void give_unseen_their_own_scales(const Checkpoint& checkpoint, const ModelConfig& config,
+                                  QuantizePlan& plan) {
+  std::unordered_set<std::string> seen;
+  for (const LayerSites& layer : find_layer_sites(model::build_graph(checkpoint, config))) {
+    for (const SiteMatrix& matrix : layer.matrices) seen.insert(matrix.module);
+  }
+  for (PlannedTensor& planned : plan.tensors) {
+    if (planned.method == nullptr || seen.contains(planned.module)) continue;
+    planned.method = &dynamic_form_of(*planned.method);
+  }
+}
+
 std::string module_of(std::string_view tensor) {
   return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
 }
@@ -226,6 +254,9 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
   }
   require_best_group(checkpoint, plan, options.group_size);
   if (method.quantize_part != nullptr) number_families(checkpoint, config, plan);
+  if (method.activations == ActivationUse::kStatic) {
+    give_unseen_their_own_scales(checkpoint, config, plan);
+  }
   if (!has_projection) {
     throw Error(
         ErrorKind::kInvalidArgument,

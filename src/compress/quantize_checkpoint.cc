@@ -71,7 +71,7 @@ Reports write_calibrated(const Checkpoint& checkpoint, SafetensorsWriter& writer
     compress::write_rows(writer, planned, calibrated.matrix);
     compress::write_rest(
         writer, planned,
-        {.divisor = calibrated.matrix.divisor, .largest_input = calibrated.facts.largest_input});
+        {.divisor = calibrated.matrix.divisor, .input_range = calibrated.facts.input_range});
     reports[&planned] = {.name = planned.module,
                          .bits = planned.method->bits,
                          .group_size = planned.group_size,

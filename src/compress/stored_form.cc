@@ -63,7 +63,7 @@ void write_rest(SafetensorsWriter& writer, const PlannedTensor& planned, const M
   if (!holds_input_scale(planned)) return;
   const bool is_float = planned.method->number_format == NumberFormat::kE4M3;
   // A matrix that nothing came to has a scale that no input makes infinite.
-  const float largest = rest.largest_input > 0 ? rest.largest_input : 1.0f;
+  const float largest = rest.input_range > 0 ? rest.input_range : 1.0f;
   const float scale = largest / (is_float ? kLargestE4M3 : kLargestInt8);
   writer.write(planned.module + std::string(kInputScale), narrow({&scale, 1}, planned.dtype));
 }

@@ -22,8 +22,8 @@ using Declare =
 
 /// What stands once for a matrix, beside its rows.
 struct MatrixRest {
-  float divisor = 1.0f;     ///< QuantizedMatrix::divisor
-  float largest_input = 0;  ///< of a calibration; 0: unknown
+  float divisor = 1.0f;   ///< QuantizedMatrix::divisor
+  float input_range = 0;  ///< of a calibration; 0: unknown
 };
 
 /// A layout. Immutable, thread-safe; objects live as long as the program.

@@ -8,7 +8,7 @@
 #include "checkpoint/column_order.h"
 #include "engine/run/kv_choice.h"
 #include "model/stored_matrix.h"
-#include "ops/ordered_input.h"
+#include "ops/formed_input.h"
 
 namespace vitrine::engine {
 
@@ -92,7 +92,7 @@ void report_widened(const Checkpoint& checkpoint, const WidenedMatrices& found,
 std::set<std::string> modules_without_order(const ops::Graph& graph) {
   std::set<std::string> modules;
   for (const ops::OpNode& node : graph.nodes) {
-    if (ops::takes_order(node)) continue;
+    if (ops::takes_form(node)) continue;
     ops::WeightNames names;
     node.parameters->append_weights(names);
     modules.insert(names.products.begin(), names.products.end());

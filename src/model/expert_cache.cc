@@ -15,10 +15,7 @@ size_t FileExpertCache::bytes_of(const Expert& expert) const {
 
 ops::ExpertMatrices FileExpertCache::handles_of(const Expert& expert) {
   const auto& [gate, up, down] = expert.stored;
-  const auto order_of = [](const StoredMatrix& matrix) {
-    return matrix.column_order ? matrix.column_order->data() : nullptr;
-  };
-  return {gate.weight, up.weight, down.weight, order_of(gate), order_of(down)};
+  return {gate.weight, up.weight, down.weight, gate.input_form(), down.input_form()};
 }
 
 int32_t FileExpertCache::add(const ops::ExpertModules& modules) {
@@ -29,7 +26,7 @@ int32_t FileExpertCache::add(const ops::ExpertModules& modules) {
     expert->stored[i] =
         find_stored_matrix(checkpoint_, *names[i], is_down ? modules.hidden : modules.intermediate,
                            is_down ? modules.intermediate : modules.hidden,
-                           /*takes_blocks=*/true, /*takes_order=*/true);
+                           /*takes_blocks=*/true, /*takes_form=*/true);
   }
   num_parameters_ += 3 * modules.hidden * modules.intermediate;
   expert->matrices = handles_of(*expert);

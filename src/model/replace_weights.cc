@@ -96,6 +96,17 @@ void CheckpointWeights::replace(const std::string& module, const Checkpoint& fro
                                                  format_text(stored.weight) + "; expected " +
                                                  format_text(now) + ", as it was loaded");
   }
+  const auto row_scale_of = [&](const Checkpoint& checkpoint) {
+    return find_stored_matrix(checkpoint, module, now.rows, now.cols, /*takes_blocks=*/true,
+                              /*takes_form=*/true)
+        .row_scale;
+  };
+  if (row_scale_of(from) != row_scale_of(checkpoint_)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                from.path() + ": matrix '" + module +
+                    "' asks for another scale of activations than " + checkpoint_.path() +
+                    " did; expected the same input_activations and input_scale");
+  }
   WeightMemory memory;  // so that a file that cannot be read leaves the matrix as it was
   stored.place(memory.allocate(stored.num_bytes(), "tensor '" + module + "'"));
   std::vector<std::byte> buffer;

@@ -275,13 +275,13 @@ bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
 }
 
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
-                                int64_t rows, int64_t cols, bool takes_blocks, bool takes_order) {
+                                int64_t rows, int64_t cols, bool takes_blocks, bool takes_form) {
   const std::array<int64_t, 2> shape = {rows, cols};
   StoredMatrix matrix;
   matrix.quantized = checkpoint.find_quantized_tensors(module);
   if (matrix.quantized) {
     checkpoint::drop_filling(*matrix.quantized, rows);
-    if (takes_order && checkpoint::is_sortable(*matrix.quantized)) {
+    if (takes_form && checkpoint::is_sortable(*matrix.quantized)) {
       matrix.column_order =
           std::make_shared<const std::vector<int32_t>>(checkpoint::column_order(*matrix.quantized));
       matrix.quantized = checkpoint::sorted(*matrix.quantized);
@@ -303,6 +303,10 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
                                   ? cols * static_cast<int64_t>(dtype_size(*tensors.floats))
                                   : kernels::quantized_row_bytes(matrix.weight.format, cols);
     matrix.bytes = kernels::packed_bytes(matrix.weight);
+    const bool is_integer = !kernels::is_float_format(matrix.weight.format);
+    if (takes_form && is_integer && tensors.activations != ActivationUse::kFloat) {
+      matrix.row_scale = tensors.input_scale;
+    }
     return matrix;
   }
   matrix.info = &checkpoint.require(module + ".weight", shape);

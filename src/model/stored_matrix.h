@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "ops/plan.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine::model {
@@ -27,10 +28,16 @@ struct StoredMatrix {
   int64_t stored_row_bytes = 0;
   // The file's columns in the order that they have here; null: in the file's.
   std::shared_ptr<const std::vector<int32_t>> column_order;
+  // The scale of int8 activations that the file asks for, as InputForm has it.
+  float row_scale = ops::InputForm::kByGroup;
   int64_t first_row = 0;               // row of the file that is row 0 here
   const int32_t* row_order = nullptr;  // row i is row_order[i] of the file; null: first_row + i
   std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
 
+  /// Returns what the matrix is multiplied with.
+  ops::InputForm input_form() const {
+    return {.order = column_order ? column_order->data() : nullptr, .row_scale = row_scale};
+  }
   /// Returns each part's bytes, up to a whole cache line.
   size_t num_bytes() const;
   /// Returns what reading all of it takes from the file.
@@ -53,11 +60,11 @@ void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
 
 /// Finds a matrix. Modules of folders that read as blocks or as floats are blocks where the kernels
 /// take these, and those whose columns have an order of their own (act-order) are integers in it
-/// where the op takes it. Throws kBadFile for a missing tensor or another shape, kUnsupported for
-/// another dtype.
+/// where the op takes forms of its input; it is told the scale of a row then, too. Throws kBadFile
+/// for a missing tensor or another shape, kUnsupported for another dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
                                 int64_t rows, int64_t cols, bool takes_blocks = true,
-                                bool takes_order = false);
+                                bool takes_form = false);
 /// Makes a matrix [rows, cols] of a tensor's blocks, whatever extents the tensor's rows have;
 /// nothing where it has none that kernels read, or whole ones do not make a row.
 std::optional<StoredMatrix> find_block_matrix(const TensorInfo& info, int64_t rows, int64_t cols);

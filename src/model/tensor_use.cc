@@ -63,7 +63,8 @@ bool is_rotary_table(std::string_view name, const ModelConfig&) {
   return name.ends_with("rotary_emb.inv_freq");
 }
 
-/// Rows are quantized by what they hold.
+/// Rows are quantized by what they hold, but for folders of integers that ask for other scales,
+/// which are then a part of their modules.
 bool scales_activations(std::string_view name, const ModelConfig&) {
   static constexpr std::array<std::string_view, 8> kEnds = {
       ".input_scale", ".activation_scale", ".input_zero_point",   ".k_scale",

@@ -117,18 +117,20 @@ CheckpointWeights::Order CheckpointWeights::share_order(const Order& order) {
   return *place;
 }
 
-ops::OrderedMatrix CheckpointWeights::ordered_matrix(const std::string& module, int64_t rows,
-                                                     int64_t cols, const int32_t* row_order) {
-  if (!takes_blocks_ || !checkpoint_.is_quantized()) return {&matrix(module, rows, cols)};
+ops::FormedMatrix CheckpointWeights::formed_matrix(const std::string& module, int64_t rows,
+                                                   int64_t cols, const int32_t* row_order) {
+  if (!takes_blocks_ || !checkpoint_.is_quantized()) return {&matrix(module, rows, cols), {}};
   auto found = ordered_.find(module);
   if (found == ordered_.end()) {
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols, takes_blocks_,
-                                             /*takes_order=*/true);
+                                             /*takes_form=*/true);
     if (stored.column_order == nullptr && row_order == nullptr) {
-      return {&matrix(module, rows, cols)};
+      return {&matrix(module, rows, cols), stored.input_form()};
     }
     Ordered ordered;
-    if (stored.column_order != nullptr) ordered.order = share_order(stored.column_order);
+    if (stored.column_order != nullptr) stored.column_order = share_order(stored.column_order);
+    ordered.order = stored.column_order;
+    ordered.form = stored.input_form();
     stored.row_order = ordered.row_order = row_order;
     pack_later(stored, module);
     ordered.weight = stored.weight;
@@ -140,7 +142,7 @@ ops::OrderedMatrix CheckpointWeights::ordered_matrix(const std::string& module, 
       ordered.row_order != row_order) {
     throw Error(ErrorKind::kInternal, "tensor '" + module + "' is used with two shapes or orders");
   }
-  return {&ordered.weight, ordered.order ? ordered.order->data() : nullptr};
+  return {&ordered.weight, ordered.form};
 }
 
 void CheckpointWeights::load(int threads, int64_t most_active_experts,

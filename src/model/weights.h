@@ -65,8 +65,8 @@ class CheckpointWeights : public ops::PackedWeights {
   }
   const kernels::Weight& matrix_rows(const std::string& module, int64_t rows, int64_t cols,
                                      int64_t begin, int64_t end) override;
-  ops::OrderedMatrix ordered_matrix(const std::string& module, int64_t rows, int64_t cols,
-                                    const int32_t* row_order) override;
+  ops::FormedMatrix formed_matrix(const std::string& module, int64_t rows, int64_t cols,
+                                  const int32_t* row_order) override;
   /// Those of integers, whose rows are packed in memory then.
   bool orders_rows(const std::string& module) override;
   const float* vector(const std::string& tensor, int64_t length) override;
@@ -113,6 +113,7 @@ class CheckpointWeights : public ops::PackedWeights {
   struct Ordered {
     kernels::Weight weight;
     Order order;  // of its columns; null: the file's
+    ops::InputForm form;
     const int32_t* row_order = nullptr;
   };
   /// Makes room for a matrix that is packed in memory, to be read by load().

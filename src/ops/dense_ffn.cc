@@ -6,9 +6,9 @@
 
 #include "ops/decoder_ops.h"
 #include "ops/feed_forward.h"
+#include "ops/formed_input.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -24,8 +24,8 @@ class PlannedDenseFfn final : public PlannedOp {
         out_(context.scratch.value(node.outputs[0])),
         hidden_(context.scratch.shared_rows("dense_hidden", context.shape.max_tokens,
                                             own.intermediate)),
-        ordered_in_(kernel_, in_, "dense"),
-        ordered_hidden_(kernel_, hidden_, "dense_hidden"),
+        formed_in_(kernel_, in_, "dense"),
+        formed_hidden_(kernel_, hidden_, "dense_hidden"),
         gate_(context, node, "gate", own.gate),
         up_(context, node, "up", own.up),
         low_rank_inner_(context, in_, std::array{gate_.product, up_.product}, 1.0),
@@ -33,14 +33,14 @@ class PlannedDenseFfn final : public PlannedOp {
         multiplier_(static_cast<float>(own.multiplier)),
         residual_(own.adds_to_residual) {
     const int64_t intermediate = own.intermediate;
-    OrderedMatrix down = context.weights.ordered_matrix(own.down, out_.width, intermediate);
+    FormedMatrix down = context.weights.formed_matrix(own.down, out_.width, intermediate);
     const int32_t* const folded = foldable_order(context, down, own.gate, own.up);
-    if (folded != nullptr) down.order = nullptr;
-    weights_.gate = ordered_in_.need(
-        context.scratch, context.weights.ordered_matrix(own.gate, intermediate, in_.width, folded));
-    weights_.up = ordered_in_.need(
-        context.scratch, context.weights.ordered_matrix(own.up, intermediate, in_.width, folded));
-    weights_.down = ordered_hidden_.need(context.scratch, down);
+    if (folded != nullptr) down.form.order = nullptr;
+    weights_.gate = formed_in_.need(
+        context.scratch, context.weights.formed_matrix(own.gate, intermediate, in_.width, folded));
+    weights_.up = formed_in_.need(
+        context.scratch, context.weights.formed_matrix(own.up, intermediate, in_.width, folded));
+    weights_.down = formed_hidden_.need(context.scratch, down);
     require_pair(*weights_.gate, own.gate, *weights_.up, own.up);
     parts_.gating = own.gating;
     if (own.gating.kind != kernels::Gating::Kind::kSilu) {
@@ -51,12 +51,12 @@ class PlannedDenseFfn final : public PlannedOp {
     }
     hidden_rows_ = hidden_rows_per_piece(hidden_, context.shape.threads);
     out_rows_ = rows_per_piece(out_.width, context.shape.threads, kernels::kTileRows);
-    add_phase(ordered_in_.phase());
+    add_phase(formed_in_.phase());
     add_phase(low_rank_inner_.first_half(
         make_phase(this, "hidden", &PlannedDenseFfn::inner_pieces, &PlannedDenseFfn::run_inner)));
     add_phase(low_rank_inner_.second_half());
     add_phase("activate", &PlannedDenseFfn::rows_to_activate, &PlannedDenseFfn::activate);
-    add_phase(ordered_hidden_.phase());
+    add_phase(formed_hidden_.phase());
     add_phase(low_rank_outer_.first_half(
         make_phase(this, "down", &PlannedDenseFfn::outer_pieces, &PlannedDenseFfn::run_outer)));
     add_phase(low_rank_outer_.second_half());
@@ -70,7 +70,7 @@ class PlannedDenseFfn final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = step.tokens;
     if (!is_split(step)) {
-      run_hidden(kernel_, products_, weights_, ordered_in_.activations(*weights_.gate), hidden_,
+      run_hidden(kernel_, products_, weights_, formed_in_.activations(*weights_.gate), hidden_,
                  rows, piece * hidden_rows_, std::min(hidden_.width, (piece + 1) * hidden_rows_),
                  parts_);
       return;
@@ -80,8 +80,8 @@ class PlannedDenseFfn final : public PlannedOp {
     const Half& half = piece < blocks ? gate_ : up_;
     const int64_t begin = piece % blocks * hidden_rows_;
     products_.linear(weight, begin, std::min(hidden_.width, begin + hidden_rows_),
-                     ordered_in_.activations(weight), rows, nullptr, nullptr,
-                     half.product.out->data, hidden_.width);
+                     formed_in_.activations(weight), rows, nullptr, nullptr, half.product.out->data,
+                     hidden_.width);
   }
   int64_t rows_to_activate(const StepState& step) const { return is_split(step) ? step.tokens : 0; }
   void activate(const StepState&, int64_t row) const {
@@ -97,13 +97,12 @@ class PlannedDenseFfn final : public PlannedOp {
     rows.count = step.tokens;
     products_.linear(*weights_.down, piece * out_rows_,
                      std::min(out_.width, (piece + 1) * out_rows_),
-                     ordered_hidden_.activations(*weights_.down), rows, nullptr,
+                     formed_hidden_.activations(*weights_.down), rows, nullptr,
                      residual_ ? &multiplier_ : nullptr, out_.data, out_.width);
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + ".gate_up_" + weight_kernel_name(*weights_.gate) +
-           "+" + weight_kernel_name(*weights_.down) +
-           (ordered_in_.empty() && ordered_hidden_.empty() ? "" : "+order") +
+           "+" + weight_kernel_name(*weights_.down) + form_name(formed_in_, formed_hidden_) +
            (residual_ ? "+residual" : "") +
            (low_rank_inner_.empty() && low_rank_outer_.empty() ? "" : "+low_rank");
   }
@@ -133,7 +132,7 @@ class PlannedDenseFfn final : public PlannedOp {
   RowBuffer& in_;
   RowBuffer& out_;
   RowBuffer& hidden_;
-  OrderedInput ordered_in_, ordered_hidden_;
+  FormedInput formed_in_, formed_hidden_;
   FeedForwardWeights weights_;
   Half gate_, up_;
   GateAndUp parts_;

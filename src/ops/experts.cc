@@ -9,9 +9,9 @@
 #include "ops/attribution.h"
 #include "ops/decoder_ops.h"
 #include "ops/expert_adapters.h"
+#include "ops/formed_input.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -29,9 +29,10 @@ class PlannedExperts final : public PlannedOp {
         hidden_size_(in_.width),
         hidden_(context.scratch.shared_rows(
             "expert_hidden", context.shape.max_tokens * routes_.top_k, own.intermediate)),
-        ordered_in_(kernel_, "expert_in", hidden_.capacity, in_.width, routes_.num_experts),
-        ordered_hidden_(kernel_, "expert_hidden", hidden_.capacity, hidden_.width,
-                        routes_.num_experts) {
+        token_in_(kernel_, in_, "expert_token"),
+        formed_in_(kernel_, "expert_in", hidden_.capacity, in_.width, routes_.num_experts),
+        formed_hidden_(kernel_, "expert_hidden", hidden_.capacity, hidden_.width,
+                       routes_.num_experts) {
     const int64_t intermediate = own.intermediate;
     const int64_t num_slots = context.shape.max_tokens * routes_.top_k;
     shared_slots_ = slots_.data;
@@ -46,32 +47,40 @@ class PlannedExperts final : public PlannedOp {
       const ExpertModules modules{own.module(expert, own.gate), own.module(expert, own.up),
                                   own.module(expert, own.down), hidden_size_, intermediate};
       all_modules.push_back(modules);
-      OrderedMatrix gate, up, down;
+      FormedMatrix gate, up, down;
       if (cache_ != nullptr) {
         routes_.cached.push_back(cache_->add(modules));
         const ExpertMatrices& matrices = cache_->matrices(routes_.cached.back());
-        gate = {&matrices.gate, matrices.order};
-        up = {&matrices.up, matrices.order};
-        down = {&matrices.down, matrices.down_order};
+        gate = {&matrices.gate, matrices.form};
+        up = {&matrices.up, matrices.form};
+        down = {&matrices.down, matrices.down_form};
       } else {
-        down = context.weights.ordered_matrix(modules.down, hidden_size_, intermediate);
+        down = context.weights.formed_matrix(modules.down, hidden_size_, intermediate);
         const int32_t* const folded =
             own.has_biases ? nullptr : foldable_order(context, down, modules.gate, modules.up);
-        if (folded != nullptr) down.order = nullptr;
-        gate = context.weights.ordered_matrix(modules.gate, intermediate, hidden_size_, folded);
-        up = context.weights.ordered_matrix(modules.up, intermediate, hidden_size_, folded);
+        if (folded != nullptr) down.form.order = nullptr;
+        gate = context.weights.formed_matrix(modules.gate, intermediate, hidden_size_, folded);
+        up = context.weights.formed_matrix(modules.up, intermediate, hidden_size_, folded);
       }
       weights = {gate.weight, up.weight, down.weight};
-      ordered_in_.need(context.scratch, expert, gate);
-      ordered_hidden_.need(context.scratch, expert, down);
+      // What hangs on the token alone is made once for all of its experts.
+      const bool is_tokens =
+          gate.form.order == nullptr && gate.form.row_scale == 0.0f &&
+          (token_weight_ == nullptr || token_weight_->group_size == gate.weight->group_size);
+      if (is_tokens && token_weight_ == nullptr) {
+        token_weight_ = token_in_.need(context.scratch, gate);
+      }
+      is_by_token_.push_back(is_tokens);
+      if (!is_tokens) formed_in_.need(context.scratch, expert, gate);
+      formed_hidden_.need(context.scratch, expert, down);
       if (own.has_biases) {
         weights.gate_bias = context.weights.vector(modules.gate + ".bias", intermediate);
         weights.up_bias = context.weights.vector(modules.up + ".bias", intermediate);
         weights.down_bias = context.weights.vector(modules.down + ".bias", hidden_size_);
       }
       require_pair(*weights.gate, modules.gate, *weights.up, modules.up);
-      if (gate.order == nullptr) context.scratch.need(in_, *weights.gate);
-      if (down.order == nullptr) context.scratch.need(hidden_, *weights.down);
+      if (!gate.form.is_own()) context.scratch.need(in_, *weights.gate);
+      if (!down.form.is_own()) context.scratch.need(hidden_, *weights.down);
     }
     parts_.gating = own.gating;
     if (parts_.gating.kind == kernels::Gating::Kind::kSilu && own.has_biases) {
@@ -93,7 +102,8 @@ class PlannedExperts final : public PlannedOp {
     begin_ = context.scratch.shared_array<int32_t>("begin", routes_.num_experts + 1);
     guesses_ = context.scratch.shared_array<int32_t>("guesses", kMostGuessed * routes_.top_k);
     using Op = PlannedExperts;
-    add_phase("order", &Op::pieces_to_order, &Op::order_inputs);
+    add_phase(token_in_.phase());
+    add_phase("form", &Op::pieces_to_form, &Op::form_inputs);
     Phase hidden = make_phase(this, "hidden", &Op::hidden_pieces, &Op::run_hidden_piece);
     Phase ask = make_phase(this, "ask", &Op::experts_to_ask, &Op::ask);
     (cache_ != nullptr ? ask : hidden).prepare = [this](const StepState& step) { prepare(step); };
@@ -106,29 +116,28 @@ class PlannedExperts final : public PlannedOp {
     };
     add_phase(std::move(inner));
     add_phase("activate", &Op::slots_to_activate, &Op::activate);
-    add_phase("order_hidden", &Op::hidden_pieces_to_order, &Op::order_hidden);
+    add_phase("form_hidden", &Op::hidden_pieces_to_form, &Op::form_hidden);
     add_phase("down", &Op::down_pieces, &Op::run_down_piece);
     add_phase("outer_adapters", &Op::outer_adapter_pieces, &Op::run_outer_adapters);
   }
 
-  /// The input of each slot in its expert's order, and its hidden row likewise.
-  int64_t pieces_to_order(const StepState& step) const {
-    return ordered_in_.empty() ? 0 : divide_up(num_slots(step), kSlotsPerPiece);
+  /// The input of each slot in its expert's form, and its hidden row likewise.
+  int64_t pieces_to_form(const StepState& step) const {
+    return formed_in_.empty() ? 0 : divide_up(num_slots(step), kSlotsPerPiece);
   }
-  void order_inputs(const StepState& step, int64_t piece) const {
+  void form_inputs(const StepState& step, int64_t piece) const {
     const int64_t end = std::min(num_slots(step), (piece + 1) * kSlotsPerPiece);
     for (int64_t slot = piece * kSlotsPerPiece; slot < end; ++slot) {
-      ordered_in_.quantize(routes_.ids[slot], slot, in_.row(slot / routes_.top_k));
+      formed_in_.quantize(routes_.ids[slot], slot, in_.row(slot / routes_.top_k));
     }
   }
-  int64_t hidden_pieces_to_order(const StepState& step) const {
-    return is_by_expert_ || ordered_hidden_.empty() ? 0
-                                                    : divide_up(num_slots(step), kSlotsPerPiece);
+  int64_t hidden_pieces_to_form(const StepState& step) const {
+    return is_by_expert_ || formed_hidden_.empty() ? 0 : divide_up(num_slots(step), kSlotsPerPiece);
   }
-  void order_hidden(const StepState& step, int64_t piece) const {
+  void form_hidden(const StepState& step, int64_t piece) const {
     const int64_t end = std::min(num_slots(step), (piece + 1) * kSlotsPerPiece);
     for (int64_t slot = piece * kSlotsPerPiece; slot < end; ++slot) {
-      ordered_hidden_.quantize(routes_.ids[slot], slot, hidden_.row(slot));
+      formed_hidden_.quantize(routes_.ids[slot], slot, hidden_.row(slot));
     }
   }
 
@@ -193,7 +202,7 @@ class PlannedExperts final : public PlannedOp {
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + ".grouped_" + weight_kernel_name(*experts_[0].gate) +
            "+" + weight_kernel_name(*experts_[0].down) +
-           (ordered_in_.empty() && ordered_hidden_.empty() ? "" : "+order") +
+           form_name(token_in_, formed_in_, formed_hidden_) +
            (adapters_->empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
@@ -232,11 +241,13 @@ class PlannedExperts final : public PlannedOp {
 
   /// What an expert's gate and up multiply, and its rows.
   kernels::Activations input_of(int32_t expert) const {
-    return ordered_in_.has(expert) ? ordered_in_.activations(expert)
-                                   : activations(in_, *experts_[static_cast<size_t>(expert)].gate);
+    if (formed_in_.has(expert)) return formed_in_.activations(expert);
+    return is_by_token_[static_cast<size_t>(expert)]
+               ? token_in_.activations(*token_weight_)
+               : activations(in_, *experts_[static_cast<size_t>(expert)].gate);
   }
   const int32_t* input_rows(int32_t expert) const {
-    return ordered_in_.has(expert) ? slot_of_ : token_of_;
+    return formed_in_.has(expert) ? slot_of_ : token_of_;
   }
 
   void run_inner(const StepState& step, int64_t piece) const {
@@ -266,7 +277,7 @@ class PlannedExperts final : public PlannedOp {
     run_hidden(kernel_, products_, experts_[static_cast<size_t>(expert)], input_of(expert), hidden_,
                rows, 0, hidden_.width, parts_);
     for (int32_t i = 0; i < rows.count; ++i) {
-      ordered_hidden_.quantize(expert, rows.out_rows[i], hidden_.row(rows.out_rows[i]));
+      formed_hidden_.quantize(expert, rows.out_rows[i], hidden_.row(rows.out_rows[i]));
     }
     run_down(expert, 0, hidden_size_);
   }
@@ -281,8 +292,8 @@ class PlannedExperts final : public PlannedOp {
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
     const kernels::Weight& down = *weights.down;
     products_.linear(down, begin, end,
-                     ordered_hidden_.has(expert) ? ordered_hidden_.activations(expert)
-                                                 : activations(hidden_, down),
+                     formed_hidden_.has(expert) ? formed_hidden_.activations(expert)
+                                                : activations(hidden_, down),
                      rows_of(expert, slot_of_), weights.down_bias, nullptr, slot_rows_.data,
                      slot_rows_.width);
   }
@@ -356,7 +367,10 @@ class PlannedExperts final : public PlannedOp {
   RouteBuffer& routes_;
   int64_t hidden_size_;
   RowBuffer& hidden_;  // [tokens * top_k, intermediate]
-  OrderedSlots ordered_in_, ordered_hidden_;
+  FormedInput token_in_;
+  const kernels::Weight* token_weight_ = nullptr;  // an expert's whose input token_in_ makes
+  std::vector<bool> is_by_token_;                  // by expert: that is its input
+  FormedSlots formed_in_, formed_hidden_;
   float* shared_slots_ = nullptr;  // of all layers
   float* kept_slots_ = nullptr;
   GateAndUp parts_;

@@ -39,14 +39,14 @@ inline void require_pair(const kernels::Weight& gate, const std::string& gate_na
 
 /// The columns' order of a down projection, where the rows of gate and up can stand in it, so that
 /// it costs a step nothing: nobody but the two products sees the hidden layer. Else null.
-inline const int32_t* foldable_order(PlanContext& context, const OrderedMatrix& down,
+inline const int32_t* foldable_order(PlanContext& context, const FormedMatrix& down,
                                      const std::string& gate, const std::string& up) {
   const bool is_seen = context.taps != nullptr || context.adapters != nullptr;
-  if (down.order == nullptr || is_seen || !context.weights.orders_rows(gate) ||
+  if (down.form.order == nullptr || is_seen || !context.weights.orders_rows(gate) ||
       !context.weights.orders_rows(up)) {
     return nullptr;
   }
-  return down.order;
+  return down.form.order;
 }
 
 /// Rows of the hidden layer in one piece: whole groups, so that each piece quantizes its own.

@@ -6,8 +6,8 @@
 
 #include "kernels/cpu/logits_hash.h"
 #include "ops/decoder_ops.h"
+#include "ops/formed_input.h"
 #include "ops/op.h"
-#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -19,10 +19,10 @@ class PlannedHead final : public PlannedOp {
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         vocab_(context.graph.vocab_size),
-        ordered_in_(kernel_, in_, "head"),
-        weight_(*ordered_in_.need(
+        formed_in_(kernel_, in_, "head"),
+        weight_(*formed_in_.need(
             context.scratch,
-            context.weights.ordered_matrix(node.as<HeadParameters>().matrix, vocab_, in_.width))),
+            context.weights.formed_matrix(node.as<HeadParameters>().matrix, vocab_, in_.width))),
         multiplier_(static_cast<float>(node.as<HeadParameters>().multiplier)),
         soft_cap_(static_cast<float>(node.as<HeadParameters>().soft_cap)),
         logits_(context.scratch.logits()),
@@ -36,7 +36,7 @@ class PlannedHead final : public PlannedOp {
     block.rows = kernels::kHeadBlock;
     block_bytes_ = static_cast<int64_t>(kernels::packed_bytes(block).data);
     stats_ = context.scratch.array<kernels::HeadBlockStats>(context.shape.max_logits * blocks_);
-    add_phase(ordered_in_.phase(&StepState::rows));
+    add_phase(formed_in_.phase(&StepState::rows));
     add_phase("logits", &PlannedHead::product_pieces, &PlannedHead::multiply);
     add_phase("blocks", &PlannedHead::block_pieces, &PlannedHead::take_piece);
     add_phase("choose", &PlannedHead::last_pieces, &PlannedHead::finish);
@@ -49,7 +49,7 @@ class PlannedHead final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = step.rows;
     products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
-                     ordered_in_.activations(weight_), rows, nullptr, nullptr, logits_, vocab_);
+                     formed_in_.activations(weight_), rows, nullptr, nullptr, logits_, vocab_);
     for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) {
       // Most of the time the block behind this one is the next that this thread takes.
       take_block(step, row, piece, row + 1 == step.rows ? weights_of(piece + 1) : nullptr);
@@ -67,7 +67,7 @@ class PlannedHead final : public PlannedOp {
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           (ordered_in_.empty() ? "" : "+order") + (soft_cap_ > 0 ? "+soft_cap" : "") +
+           formed_in_.kinds().name() + (soft_cap_ > 0 ? "+soft_cap" : "") +
            "+log_sum_exp+top_10+digest";
   }
   uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
@@ -121,7 +121,7 @@ class PlannedHead final : public PlannedOp {
   const Products& products_;
   RowBuffer& in_;
   int64_t vocab_;
-  OrderedInput ordered_in_;
+  FormedInput formed_in_;
   const kernels::Weight& weight_;
   float multiplier_, soft_cap_;
   float* logits_;

@@ -96,12 +96,12 @@ int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {
   return std::max<int64_t>(divide_up(wanted, multiple) * multiple, multiple);
 }
 
-OrderedMatrix PackedWeights::ordered_matrix(const std::string& module, int64_t rows, int64_t cols,
-                                            const int32_t* row_order) {
+FormedMatrix PackedWeights::formed_matrix(const std::string& module, int64_t rows, int64_t cols,
+                                          const int32_t* row_order) {
   if (row_order != nullptr) {
     throw Error(ErrorKind::kInternal, "rows of tensor '" + module + "' are asked for in an order");
   }
-  return {.weight = &matrix(module, rows, cols)};
+  return {.weight = &matrix(module, rows, cols), .form = {}};
 }
 
 const kernels::CpuKernels& select_cpu_kernels() {

@@ -159,11 +159,20 @@ class PlannedOp {
   std::vector<Phase> phases_;
 };
 
-/// A matrix whose columns may have an order of their own, for ops that take their input in it
-/// (ops/ordered_input.h).
-struct OrderedMatrix {
-  const kernels::Weight* weight = nullptr;
+/// How an input becomes int8 for a matrix. Forms of a matrix's own are made by the op that
+/// multiplies it (ops/formed_input.h), others by the input's producer.
+struct InputForm {
+  static constexpr float kByGroup = -1.0f;
   const int32_t* order = nullptr;  // column i is multiplied with element order[i]; null: with i
+  /// The scale of all groups of a row; 0: that of the row's largest; kByGroup: each has its own.
+  float row_scale = kByGroup;
+  bool is_own() const { return order != nullptr || row_scale != kByGroup; }
+};
+
+/// A matrix, and what it is multiplied with. An order and a scale of the row never meet.
+struct FormedMatrix {
+  const kernels::Weight* weight = nullptr;
+  InputForm form = {};
 };
 
 /// The modules of one routed expert: gate and up [intermediate, hidden], down [hidden,
@@ -174,8 +183,8 @@ struct ExpertModules {
 };
 struct ExpertMatrices {
   kernels::Weight gate, up, down;
-  const int32_t* order = nullptr;       // of the columns of gate and up, as OrderedMatrix
-  const int32_t* down_order = nullptr;  // of those of down
+  InputForm form = {};       // of what gate and up multiply
+  InputForm down_form = {};  // of what down does
 };
 
 /// Routed experts that a step reads when it needs them. The leader of a step calls select and
@@ -226,11 +235,11 @@ class PackedWeights {
   /// the statistics of parts are to be merged (CpuKernels::head_merge).
   virtual const kernels::Weight& matrix_rows(const std::string& module, int64_t rows, int64_t cols,
                                              int64_t begin, int64_t end) = 0;
-  /// Such a matrix in as few bits as its columns' own order allows. Row i is row `row_order`[i] of
-  /// it, where that is not null; it stays as it is as long as the plan.
-  virtual OrderedMatrix ordered_matrix(const std::string& module, int64_t rows, int64_t cols,
-                                       const int32_t* row_order = nullptr);
-  /// Whether ordered_matrix puts the rows of this one in another order.
+  /// Such a matrix in as few bits as its columns' own order allows, and its input's form. Row i is
+  /// row `row_order`[i] of it, where that is not null; it stays as it is as long as the plan.
+  virtual FormedMatrix formed_matrix(const std::string& module, int64_t rows, int64_t cols,
+                                     const int32_t* row_order = nullptr);
+  /// Whether formed_matrix puts the rows of this one in another order.
   virtual bool orders_rows(const std::string&) { return false; }
   virtual const float* vector(const std::string& tensor, int64_t length) = 0;
   /// The matrix's numbers exactly: halves that a file has apart in blocks as they are; else in BF16

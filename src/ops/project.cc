@@ -5,9 +5,9 @@
 #include <array>
 
 #include "ops/decoder_ops.h"
+#include "ops/formed_input.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -19,9 +19,9 @@ class PlannedProject final : public PlannedOp {
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         out_(context.scratch.value(node.outputs[0])),
-        ordered_in_(kernel_, in_, "project"),
-        weight_(*ordered_in_.need(
-            context.scratch, context.weights.ordered_matrix(own.matrix, out_.width, in_.width))),
+        formed_in_(kernel_, in_, "project"),
+        weight_(*formed_in_.need(context.scratch,
+                                 context.weights.formed_matrix(own.matrix, out_.width, in_.width))),
         multiplier_(static_cast<float>(own.multiplier)),
         adds_(own.adds_to_residual),
         low_rank_(context, in_, std::array{LowRankProducts::Product{&out_, own.matrix}},
@@ -29,7 +29,7 @@ class PlannedProject final : public PlannedOp {
         piece_rows_(rows_per_piece(out_.width, context.shape.threads, kernels::kTileRows)) {
     const std::string& bias = own.bias;
     if (!bias.empty()) bias_ = context.weights.vector(bias, out_.width);
-    add_phase(ordered_in_.phase());
+    add_phase(formed_in_.phase());
     add_phase(low_rank_.first_half(
         make_phase(this, "project", &PlannedProject::num_pieces, &PlannedProject::multiply)));
     add_phase(low_rank_.second_half());
@@ -39,12 +39,12 @@ class PlannedProject final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = step.tokens;
     products_.linear(weight_, piece * piece_rows_, std::min(out_.width, (piece + 1) * piece_rows_),
-                     ordered_in_.activations(weight_), rows, bias_, adds_ ? &multiplier_ : nullptr,
+                     formed_in_.activations(weight_), rows, bias_, adds_ ? &multiplier_ : nullptr,
                      out_.data, out_.width);
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           (ordered_in_.empty() ? "" : "+order") + (adds_ ? "+residual" : "") +
+           formed_in_.kinds().name() + (adds_ ? "+residual" : "") +
            (low_rank_.empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
@@ -58,7 +58,7 @@ class PlannedProject final : public PlannedOp {
   const Products& products_;
   RowBuffer& in_;
   RowBuffer& out_;
-  OrderedInput ordered_in_;
+  FormedInput formed_in_;
   const kernels::Weight& weight_;
   const float* bias_ = nullptr;
   float multiplier_;

@@ -5,9 +5,9 @@
 #include <array>
 
 #include "ops/decoder_ops.h"
+#include "ops/formed_input.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/ordered_input.h"
 
 namespace vitrine::ops {
 namespace {
@@ -27,15 +27,15 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
-        ordered_in_(kernel_, in_, "qkv"),
+        formed_in_(kernel_, in_, "qkv"),
         low_rank_(context, in_, low_rank_products(context, node), 1.0) {
     int64_t all_rows = 0;
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];
       part.out = &context.scratch.value(node.outputs[i]);
-      part.weight = ordered_in_.need(
+      part.weight = formed_in_.need(
           context.scratch,
-          context.weights.ordered_matrix(own.matrices[i], part.out->width, in_.width));
+          context.weights.formed_matrix(own.matrices[i], part.out->width, in_.width));
       const std::string& bias = own.biases[i];
       if (!bias.empty()) part.bias = context.weights.vector(bias, part.out->width);
       all_rows += part.out->width;
@@ -52,7 +52,7 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
       can_go_by_head_ = can_go_by_head_ && part.out->width % (kv_heads_ * kernels::kTileRows) == 0;
     }
     context.scratch.head_projections[node.layer] = this;
-    add_phase(ordered_in_.phase());
+    add_phase(formed_in_.phase());
     add_phase(low_rank_.first_half(
         make_phase(this, "project", &PlannedQkv::num_pieces, &PlannedQkv::multiply)));
     add_phase(low_rank_.second_half());
@@ -85,7 +85,7 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
         name += (i == 0 ? "" : "+") + part;
       }
     }
-    return name + (ordered_in_.empty() ? "" : "+order") + (low_rank_.empty() ? "" : "+low_rank");
+    return name + formed_in_.kinds().name() + (low_rank_.empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
     uint64_t bytes = low_rank_.weight_bytes();
@@ -104,14 +104,14 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
   void project(const Part& part, int64_t begin, int64_t end, int32_t tokens) const {
     kernels::RowMap rows;
     rows.count = tokens;
-    products_.linear(*part.weight, begin, end, ordered_in_.activations(*part.weight), rows,
+    products_.linear(*part.weight, begin, end, formed_in_.activations(*part.weight), rows,
                      part.bias, nullptr, part.out->data, part.out->width);
   }
 
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
-  OrderedInput ordered_in_;
+  FormedInput formed_in_;
   LowRankProducts low_rank_;
   std::array<Part, 3> parts_;
   int64_t piece_rows_ = 0;

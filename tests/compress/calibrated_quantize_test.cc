@@ -8,6 +8,7 @@
 
 #include "tests/checkpoint/quantized_folders.h"
 #include "tests/compress/model_divergence.h"
+#include "tests/engine/mtp_folder.h"
 
 namespace vitrine::testing {
 namespace {
@@ -39,6 +40,31 @@ TEST(CalibratedQuantize, ReachesTheMatricesOfEveryArchitecture) {
     const Checkpoint result = Checkpoint::open(folder / "out");
     EXPECT_TRUE(result.is_quantized());
     EXPECT_LT(model_divergence(source, folder / "out"), 1.0);
+  }
+}
+
+/// A scale for all that comes to a matrix is one that a text has shown.
+TEST(CalibratedQuantize, LeavesScalesToEachTokenWhereNoTextCame) {
+  for (const MtpModel& model : mtp_models()) {
+    SCOPED_TRACE(model.oracle);
+    const MtpFolder source(model, /*is_simple=*/false);
+    const TemporaryFolder folder;
+    quantize_checkpoint(source.path(), folder / "out",
+                        calibrated_options(source.path(), "int8-w8a8-static", "rtn", 6, 24, 100));
+    const Checkpoint result = Checkpoint::open(folder / "out");
+    size_t in_drafts = 0, in_layers = 0;
+    for (const TensorInfo& info : result.tensors()) {
+      if (info.dtype != DType::kI8) continue;
+      const std::string module = info.name.substr(0, info.name.rfind('.'));
+      const bool is_draft = module.starts_with(model.layer) || model.joined.starts_with(module);
+      ++(is_draft ? in_drafts : in_layers);
+      EXPECT_EQ(result.find_quantized_tensors(module)->activations,
+                is_draft ? ActivationUse::kDynamic : ActivationUse::kStatic)
+          << module;
+      EXPECT_EQ(result.find(module + ".input_scale") == nullptr, is_draft) << module;
+    }
+    EXPECT_GT(in_drafts, 0u);
+    EXPECT_GT(in_layers, 0u);
   }
 }
 

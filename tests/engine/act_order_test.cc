@@ -205,7 +205,7 @@ TEST_P(ActOrder, AdaptersChangeTheRowsOfTheFile) {
 
 /// The float model of the same weights has activations in float32, which parts the two by what int8
 /// costs models as small as these.
-TEST_P(ActOrder, OrderedInputsAnswerAsTheFloatsThatTheyMean) {
+TEST_P(ActOrder, FormedInputsAnswerAsTheFloatsThatTheyMean) {
   const TemporaryFolder ordered, floats;
   order_inputs(ordered);
   const Checkpoint checkpoint = Checkpoint::open(ordered.path());

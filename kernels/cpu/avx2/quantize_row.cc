@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activation quantization of the AVX2 table.
 #include "../quantize_four.h"
+#include "../quantize_whole.h"
 #include "avx2.h"
 #include "math.h"
 
@@ -72,6 +73,11 @@ void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values,
     return 1;
   };
   quantize_with_fours(x, n, group_size, values, scales, sums, one);
+}
+
+void quantize_whole_row(const float* x, int64_t n, int32_t group_size, float given, int8_t* values,
+                        float* scales, GroupSum* sums) {
+  quantize_whole(x, n, group_size, given, values, scales, sums);
 }
 
 }  // namespace vitrine::kernels::avx2

@@ -3,6 +3,7 @@
 // is special, the rest of the row four at a time, as AVX2 does; groups of other sizes up to
 // sixteen, whose divisions, tests and sums are then one vector's.
 #include "../quantize_four.h"
+#include "../quantize_whole.h"
 #include "avx512.h"
 #include "math.h"
 #include "quantize_sixteen.h"
@@ -165,6 +166,11 @@ void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values,
     return count;
   };
   quantize_with_fours(x, n, group_size, values, scales, sums, others);
+}
+
+void quantize_whole_row(const float* x, int64_t n, int32_t group_size, float given, int8_t* values,
+                        float* scales, GroupSum* sums) {
+  quantize_whole(x, n, group_size, given, values, scales, sums);
 }
 
 }  // namespace vitrine::kernels::avx512

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../packed.h"
+#include "../quantize_whole.h"
 #include "../tanh_constants.h"
 #include "math.h"
 #include "portable.h"
@@ -59,6 +60,11 @@ void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values,
     }
     sums[g].weighted = static_cast<float>(sums[g].whole) * scales[g];
   }
+}
+
+void quantize_whole_row(const float* x, int64_t n, int32_t group_size, float given, int8_t* values,
+                        float* scales, GroupSum* sums) {
+  quantize_whole(x, n, group_size, given, values, scales, sums);
 }
 
 void rope(float* x, const float* cos, const float* sin, int32_t n) {

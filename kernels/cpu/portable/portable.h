@@ -10,6 +10,8 @@ float rms_norm(const float* x, const float* weight, float eps, int64_t n, float*
 float mean_square(const float* x, int64_t n);
 void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
                   GroupSum* sums);
+void quantize_whole_row(const float* x, int64_t n, int32_t group_size, float given, int8_t* values,
+                        float* scales, GroupSum* sums);
 void linear(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
             const RowMap& rows, const float* bias, const float* residual_scale, float* out,
             int64_t out_stride);

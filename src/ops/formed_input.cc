@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/ordered_input.h"
+#include "ops/formed_input.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace {
 /// Rows that all layers share. Kernels fill each up to its stride.
 QuantizedRows shared_int8_rows(PlanScratch& scratch, const std::string& role, int64_t capacity,
                                int64_t cols, int32_t group_size) {
-  const std::string name = "ordered_" + role + "/" + std::to_string(group_size);
+  const std::string name = "formed_" + role + "/" + std::to_string(group_size);
   QuantizedRows rows;
   rows.group_size = group_size;
   rows.cols = cols;
@@ -19,18 +19,32 @@ QuantizedRows shared_int8_rows(PlanScratch& scratch, const std::string& role, in
   return rows;
 }
 
-/// Element i of the int8 row is `from`[order[i]]. Groups are quantized as those of any row.
-void quantize_in_order(const kernels::CpuKernels& kernel, const float* from, const int32_t* order,
-                       const QuantizedRows& to, int64_t row) {
+/// Where there is an order, element i of the int8 row is `from`[order[i]], and groups are quantized
+/// as those of any row.
+void make_row(const kernels::CpuKernels& kernel, const float* from, const InputForm& form,
+              const QuantizedRows& to, int64_t row) {
+  if (form.order == nullptr) {
+    const int64_t group = row * to.groups();
+    kernel.quantize_whole_row(from, to.cols, to.group_size, form.row_scale,
+                              to.values + row * to.stride(), to.scales + group, to.sums + group);
+    return;
+  }
   constexpr int64_t kPart = 1024;  // whole groups of any size
   alignas(64) float part[kPart];
   for (int64_t begin = 0; begin < to.cols; begin += kPart) {
     const int64_t count = std::min(kPart, to.cols - begin);
-    for (int64_t i = 0; i < count; ++i) part[i] = from[order[begin + i]];
+    for (int64_t i = 0; i < count; ++i) part[i] = from[form.order[begin + i]];
     const int64_t group = row * to.groups() + begin / to.group_size;
     kernel.quantize_row(part, count, to.group_size, to.values + row * to.stride() + begin,
                         to.scales + group, to.sums + group);
   }
+}
+
+bool is_same(const InputForm& one, const InputForm& other, int64_t cols) {
+  return one.row_scale == other.row_scale &&
+         (one.order == nullptr || other.order == nullptr
+              ? one.order == other.order
+              : std::equal(one.order, one.order + cols, other.order));
 }
 
 kernels::Activations activations_of(const QuantizedRows& rows) {
@@ -45,36 +59,36 @@ kernels::Activations activations_of(const QuantizedRows& rows) {
 
 }  // namespace
 
-const kernels::Weight* OrderedInput::need(PlanScratch& scratch, const OrderedMatrix& matrix) {
+const kernels::Weight* FormedInput::need(PlanScratch& scratch, const FormedMatrix& matrix) {
   const kernels::Weight& weight = *matrix.weight;
-  if (matrix.order == nullptr) {
+  if (!matrix.form.is_own()) {
     scratch.need(in_, weight);
     return &weight;
   }
+  kinds_.add(matrix.form);
   size_t form = 0;
-  while (form < forms_.size() &&
-         (forms_[form].rows.group_size != weight.group_size ||
-          !std::equal(matrix.order, matrix.order + weight.cols, forms_[form].order))) {
+  while (form < forms_.size() && (forms_[form].rows.group_size != weight.group_size ||
+                                  !is_same(matrix.form, forms_[form].form, weight.cols))) {
     ++form;
   }
   if (form == forms_.size()) {
     const std::string name = role_ + "_" + std::to_string(form);
-    forms_.push_back({matrix.order, shared_int8_rows(scratch, name, in_.capacity, weight.cols,
-                                                     weight.group_size)});
+    forms_.push_back({matrix.form, shared_int8_rows(scratch, name, in_.capacity, weight.cols,
+                                                    weight.group_size)});
   }
   uses_.push_back({&weight, form});
   return &weight;
 }
 
-void OrderedInput::quantize(int64_t row) const {
+void FormedInput::quantize(int64_t row) const {
   for (const Form& form : forms_) {
-    quantize_in_order(kernel_, in_.row(row), form.order, form.rows, row);
+    make_row(kernel_, in_.row(row), form.form, form.rows, row);
   }
 }
 
-Phase OrderedInput::phase(int32_t StepState::*rows) const {
+Phase FormedInput::phase(int32_t StepState::*rows) const {
   constexpr int64_t kRowsPerPiece = 4;
-  return {"order",
+  return {"form",
           [this, rows](const StepState& step) {
             return empty() ? 0 : divide_up(step.*rows, kRowsPerPiece);
           },
@@ -84,31 +98,32 @@ Phase OrderedInput::phase(int32_t StepState::*rows) const {
           }};
 }
 
-kernels::Activations OrderedInput::activations(const kernels::Weight& weight) const {
+kernels::Activations FormedInput::activations(const kernels::Weight& weight) const {
   for (const Use& use : uses_) {
     if (use.weight == &weight) return activations_of(forms_[use.form].rows);
   }
   return ops::activations(in_, weight);
 }
 
-void OrderedSlots::need(PlanScratch& scratch, int64_t expert, const OrderedMatrix& matrix) {
-  if (matrix.order == nullptr) return;
+void FormedSlots::need(PlanScratch& scratch, int64_t expert, const FormedMatrix& matrix) {
+  if (!matrix.form.is_own()) return;
+  kinds_.add(matrix.form);
   const int32_t group_size = matrix.weight->group_size;
-  size_t form = 0;
-  while (form < forms_.size() && forms_[form].group_size != group_size) ++form;
-  if (form == forms_.size()) {
-    forms_.push_back(shared_int8_rows(scratch, role_, slots_, cols_, group_size));
+  size_t rows = 0;
+  while (rows < rows_.size() && rows_[rows].group_size != group_size) ++rows;
+  if (rows == rows_.size()) {
+    rows_.push_back(shared_int8_rows(scratch, role_, slots_, cols_, group_size));
   }
-  uses_[static_cast<size_t>(expert)] = {matrix.order, form};
+  uses_[static_cast<size_t>(expert)] = {matrix.form, rows};
 }
 
-void OrderedSlots::quantize(int32_t expert, int64_t slot, const float* row) const {
+void FormedSlots::quantize(int32_t expert, int64_t slot, const float* row) const {
   const Use& use = of(expert);
-  if (use.order != nullptr) quantize_in_order(kernel_, row, use.order, forms_[use.form], slot);
+  if (use.form.is_own()) make_row(kernel_, row, use.form, rows_[use.rows], slot);
 }
 
-kernels::Activations OrderedSlots::activations(int32_t expert) const {
-  return activations_of(forms_[of(expert).form]);
+kernels::Activations FormedSlots::activations(int32_t expert) const {
+  return activations_of(rows_[of(expert).rows]);
 }
 
 }  // namespace vitrine::ops

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs in a matrix's own order: the int8 rows of a row that was put in it by hand.
-#include "ops/ordered_input.h"
+// Inputs in a form of a matrix's own: the int8 rows of a row that was put in order by hand, and
+// rows with one scale.
+#include "ops/formed_input.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -74,7 +76,7 @@ kernels::Weight weight_of(int64_t cols, int32_t group_size) {
   return weight;
 }
 
-TEST(OrderedInput, IsTheRowInThatOrder) {
+TEST(FormedInput, IsTheRowInThatOrder) {
   for (const kernels::CpuKernels* kernel : kernels::cpu_kernel_tables()) {
     SCOPED_TRACE(kernel->isa);
     HostMemory memory;
@@ -85,14 +87,14 @@ TEST(OrderedInput, IsTheRowInThatOrder) {
         const std::vector<int32_t> other(input.order.rbegin(), input.order.rend());
         const kernels::Weight first = weight_of(width, group), same = first, second = first,
                               plain = first;
-        OrderedInput ordered(*kernel, input.rows, "test");
+        FormedInput ordered(*kernel, input.rows, "test");
         EXPECT_TRUE(ordered.empty());
-        ordered.need(scratch, {&plain, nullptr});
+        ordered.need(scratch, {&plain, {}});
         EXPECT_TRUE(ordered.empty());
         const std::vector<int32_t> copy = input.order;  // the same order, elsewhere
-        ordered.need(scratch, {&first, input.order.data()});
-        ordered.need(scratch, {&same, copy.data()});
-        ordered.need(scratch, {&second, other.data()});
+        ordered.need(scratch, {&first, {.order = input.order.data()}});
+        ordered.need(scratch, {&same, {.order = copy.data()}});
+        ordered.need(scratch, {&second, {.order = other.data()}});
         StepState step;
         step.tokens = 3;
         const Phase phase = ordered.phase();
@@ -113,24 +115,83 @@ TEST(OrderedInput, IsTheRowInThatOrder) {
   }
 }
 
-TEST(OrderedInput, OfSlotsHasTheOrderOfEachExpert) {
+TEST(FormedInput, OfSlotsHasTheOrderOfEachExpert) {
   const kernels::CpuKernels& kernel = *kernels::cpu_kernel_tables().back();
   HostMemory memory;
   PlanScratch scratch(memory, Graph(), {});
   const Input input(96);
   const kernels::Weight plain = weight_of(96, 32), narrow = weight_of(96, 32),
                         wide = weight_of(96, 64);
-  OrderedSlots slots(kernel, "slots", 5, 96, 3);
-  slots.need(scratch, 0, {&plain, nullptr});
+  FormedSlots slots(kernel, "slots", 5, 96, 3);
+  slots.need(scratch, 0, {&plain, {}});
   EXPECT_TRUE(slots.empty());
-  slots.need(scratch, 1, {&narrow, input.order.data()});
-  slots.need(scratch, 2, {&wide, input.order.data()});
+  slots.need(scratch, 1, {&narrow, {.order = input.order.data()}});
+  slots.need(scratch, 2, {&wide, {.order = input.order.data()}});
   EXPECT_FALSE(slots.has(0));
   for (int32_t expert = 0; expert < 3; ++expert) {
     slots.quantize(expert, 3 + expert % 2, input.rows.row(expert));
   }
   expect_row(kernel, input.row_in_order(1), 32, slots.activations(1), 4);
   expect_row(kernel, input.row_in_order(2), 64, slots.activations(2), 3);
+}
+
+/// The row with one scale, computed in double: the file's, or that of its largest.
+void expect_whole_row(const float* row, int64_t cols, int32_t group, float given,
+                      const kernels::Activations& found, int64_t at) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < cols; ++i) largest = std::max(largest, std::fabs(row[i]));
+  const float scale = given > 0.0f ? given : largest / 127.0f;
+  const float factor = given > 0.0f ? 1.0f / given : 127.0f / largest;
+  for (int64_t i = 0; i < cols; ++i) {
+    const double expected = std::clamp(std::nearbyint(double{row[i] * factor}), -127.0, 127.0);
+    ASSERT_EQ(found.quantized[at * found.quantized_stride + i], expected) << i;
+    ASSERT_EQ(found.scales[at * found.group_stride + i / group], scale);
+  }
+}
+
+TEST(FormedInput, HasOneScaleForARow) {
+  for (const kernels::CpuKernels* kernel : kernels::cpu_kernel_tables()) {
+    SCOPED_TRACE(kernel->isa);
+    HostMemory memory;
+    PlanScratch scratch(memory, Graph(), {});
+    for (const int64_t width : {40, 1000, 3200}) {
+      Input input(width);
+      for (float& value : input.values) value *= value;  // so that groups differ
+      const kernels::Weight own = weight_of(width, 128), fixed = own, same = own, plain = own;
+      FormedInput formed(*kernel, input.rows, "test");
+      formed.need(scratch, {&plain, {}});
+      EXPECT_EQ(formed.kinds().name(), "");
+      formed.need(scratch, {&own, {.row_scale = 0.0f}});
+      formed.need(scratch, {&fixed, {.row_scale = 0.004f}});  // less than the largest needs
+      formed.need(scratch, {&same, {.row_scale = 0.0f}});
+      EXPECT_EQ(formed.kinds().name(), "+row_scale");
+      for (int64_t row = 0; row < 3; ++row) formed.quantize(row);
+      EXPECT_EQ(formed.activations(own).quantized, formed.activations(same).quantized);
+      for (int64_t row = 0; row < 3; ++row) {
+        expect_whole_row(input.rows.row(row), width, 128, 0.0f, formed.activations(own), row);
+        expect_whole_row(input.rows.row(row), width, 128, 0.004f, formed.activations(fixed), row);
+      }
+    }
+  }
+}
+
+TEST(FormedInput, OfSlotsHasTheScaleOfEachExpert) {
+  const kernels::CpuKernels& kernel = *kernels::cpu_kernel_tables().back();
+  HostMemory memory;
+  PlanScratch scratch(memory, Graph(), {});
+  const Input input(96);
+  const kernels::Weight weight = weight_of(96, 32);
+  FormedSlots slots(kernel, "slots", 5, 96, 3);
+  slots.need(scratch, 0, {&weight, {.row_scale = 0.0f}});
+  slots.need(scratch, 1, {&weight, {.row_scale = 0.01f}});
+  slots.need(scratch, 2, {&weight, {.order = input.order.data()}});
+  for (int32_t expert = 0; expert < 3; ++expert) {
+    slots.quantize(expert, 4 - expert, input.rows.row(expert));
+  }
+  expect_whole_row(input.rows.row(0), 96, 32, 0.0f, slots.activations(0), 4);
+  expect_whole_row(input.rows.row(1), 96, 32, 0.01f, slots.activations(1), 3);
+  expect_row(kernel, input.row_in_order(2), 32, slots.activations(2), 2);
+  EXPECT_EQ(form_name(slots, slots), "+order+row_scale");
 }
 
 }  // namespace
