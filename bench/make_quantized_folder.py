@@ -111,11 +111,11 @@ def exl2(module, rows, columns, shape):
 
 
 def nvfp4(module, rows, columns, _):
-    """NVFP4's tensors as compressed-tensors has them; the mean square of a number is 9.25."""
+    """NVFP4's tensors as compressed-tensors has them; the mean square of a number is 8.56."""
     yield random_bits(f"{module}.weight_packed", "U8", [rows, columns // 2], np.uint8)
     yield filled(f"{module}.weight_scale", "F8_E4M3", [rows, columns // 16], np.uint8(0x38))  # 1
     yield filled(f"{module}.weight_global_scale", "F32", [1],
-                 np.float32(math.sqrt(9.25 * columns)))
+                 np.float32(math.sqrt(8.56 * columns)))
 
 
 def w8a8(module, rows, columns, _):

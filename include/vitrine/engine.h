@@ -304,10 +304,11 @@ class VITRINE_API Engine final : public Stepper {
   /// shape and format. So a calibration goes on, layer by layer, with what it has quantized.
   /// `module` is the matrix's name in the model's files, without ".weight"
   /// ("model.layers.3.mlp.up_proj"). What sequences and prefixes hold already stays as it was
-  /// computed. Throws kInvalidArgument for a module that no op multiplies with and for another
-  /// format, what reading throws (kIo, kBadFile), kUnsupported but on the CPU's fused kernels, and
-  /// for a cached matrix, or one in blocks or integers that stands in a mapped file; then nothing
-  /// has changed. Floats that stand in for those of a mapped file take memory of their own.
+  /// computed. Throws kInvalidArgument for a module that no op multiplies with, for another format,
+  /// and for integers that ask for another scale of activations (W8A8), what reading throws (kIo,
+  /// kBadFile), kUnsupported but on the CPU's fused kernels, and for a cached matrix, or one in
+  /// blocks or integers that stands in a mapped file; then nothing has changed. Floats that stand
+  /// in for those of a mapped file take memory of their own.
   void replace_matrix(const std::string& module, const Checkpoint& from);
   /// Replaces a matrix in F32, F16 or BF16 by floats [rows, columns], which are rounded to its type
   /// (nearest, ties to even). Throws as the function above.

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "layer_method.h"
+#include "input_range.h"
 
 namespace vitrine::compress {
 
@@ -24,14 +24,11 @@ void for_each_inputs(LayerWork& work,
                      const std::function<void(std::span<const SiteMatrix* const> matrices,
                                               const Inputs& inputs)>& visit);
 
-/// Rounds each of the layer's quantized matrices that tokens reach to the nearest numbers, as they
-/// are folded, and finds the range of their inputs where the folder has a scale of these.
+/// Rounds one of the layer's quantized matrices to the nearest numbers, as it is folded, and finds
+/// the range of its inputs where the folder has a scale of these. Does nothing for a module that is
+/// not quantized, and where no token comes.
+void round_matrix(LayerWork& work, InputRanges& ranges, const SiteMatrix& matrix);
+/// Does so with all of them.
 void round_layer(LayerWork& work);
-
-/// Returns the magnitude that the folder's scale of a matrix's inputs is to reach, of its rows as
-/// folded norms make them; 0 for a scheme without such a scale. That is the largest one for floats;
-/// for integers the one with the least squared error, what lies beyond being cut off. An expert's
-/// down has a range of its own where enough tokens reach it.
-float input_range(const LayerWork& work, const PlannedTensor& planned, const SiteMatrix& matrix);
 
 }  // namespace vitrine::compress

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The method gptq: each weight's error is made up for in those behind it (gptq.h).
+#include <set>
+
 #include "gptq.h"
 #include "inputs.h"
 
@@ -14,6 +16,8 @@ class GptqMethod final : public LayerMethod {
 
   void quantize(LayerWork& work) const override {
     const GptqOptions options;
+    InputRanges ranges(work);
+    std::set<const SiteMatrix*> done;
     for_each_inputs(work, [&](std::span<const SiteMatrix* const> matrices, const Inputs& inputs) {
       const GptqFactor factor(inputs.hessian, inputs.width, options);
       for (const SiteMatrix* matrix : matrices) {
@@ -29,15 +33,22 @@ class GptqMethod final : public LayerMethod {
         const QuantScheme scheme{planned.method->bits, group, planned.method->symmetric};
         GptqResult result =
             gptq(weights, rows, cols, planned.dtype, scheme, factor, options, work.threads());
-        const float range = input_range(work, planned, *matrix);
         work.finish(planned, weights, std::move(result.matrix),
                     {.rows_seen = inputs.rows_seen,
                      .shrinkage = inputs.shrinkage,
                      .loss = result.loss,
                      .damping = factor.damping(),
-                     .input_range = range});
+                     .input_range = ranges.of(planned, *matrix)});
+        done.insert(matrix);
       }
     });
+    // Experts that no token reached have the range of what the others meet.
+    for (const SiteMatrix& matrix : work.layer().matrices) {
+      const PlannedTensor* planned = work.find(matrix.module);
+      const bool has_range =
+          planned != nullptr && planned->method->activations == ActivationUse::kStatic;
+      if (has_range && !done.contains(&matrix)) round_matrix(work, ranges, matrix);
+    }
   }
 };
 

@@ -15,24 +15,32 @@ namespace {
 
 constexpr int64_t kSampleRows = 256;  // of those that a matrix meets
 constexpr float kLeastSize = 1e-5f;
-constexpr float kLargestNumber = 127.5f, kLargestFloat = 448.0f;
+constexpr float kLargestFloat = 448.0f;
 
 /// Rounds rows to 8 bits, each with its own scale, or all with one.
 void round_rows(Rows& rows, ActivationUse use, NumberFormat format) {
   const bool is_float = format == NumberFormat::kE4M3;
-  const float most = is_float ? kLargestFloat : kLargestNumber;
-  float largest_of_all = 0;
-  for (const float value : rows.values) largest_of_all = std::max(largest_of_all, std::fabs(value));
+  const auto largest_of = [](std::span<const float> values) {
+    float largest = 0;
+    for (const float value : values) largest = std::max(largest, std::fabs(value));
+    return largest;
+  };
+  const bool is_static = use == ActivationUse::kStatic;
+  const float most = is_float ? kLargestFloat : is_static ? kStepsOfRange : kLargestStep;
+  const float range_of_all = !is_static ? 0
+                             : is_float ? largest_of(rows.values)
+                                        : best_range(rows.values);
   for (int64_t row = 0; row < rows.count(); ++row) {
     float* values = rows.values.data() + row * rows.width;
-    float largest = use == ActivationUse::kStatic ? largest_of_all : 0;
-    for (int64_t i = 0; i < rows.width; ++i) largest = std::max(largest, std::fabs(values[i]));
-    if (largest == 0) continue;
-    const float scale = largest / most;
+    const float range =
+        is_static ? range_of_all : largest_of({values, static_cast<size_t>(rows.width)});
+    if (range == 0) continue;
+    const float scale = range / most;
     for (int64_t i = 0; i < rows.width; ++i) {
       const float scaled = values[i] / scale;
-      values[i] = scale * (is_float ? e4m3_to_float(float_to_e4m3(scaled))
-                                    : std::clamp(std::nearbyint(scaled), -128.0f, 127.0f));
+      values[i] =
+          scale * (is_float ? e4m3_to_float(float_to_e4m3(scaled))
+                            : std::clamp(std::nearbyint(scaled), -kLargestStep, kLargestStep));
     }
   }
 }

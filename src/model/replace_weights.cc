@@ -96,12 +96,11 @@ void CheckpointWeights::replace(const std::string& module, const Checkpoint& fro
                                                  format_text(stored.weight) + "; expected " +
                                                  format_text(now) + ", as it was loaded");
   }
-  const auto row_scale_of = [&](const Checkpoint& checkpoint) {
-    return find_stored_matrix(checkpoint, module, now.rows, now.cols, /*takes_blocks=*/true,
-                              /*takes_form=*/true)
-        .row_scale;
-  };
-  if (row_scale_of(from) != row_scale_of(checkpoint_)) {
+  const auto used = row_scales_.find(module);
+  if (used != row_scales_.end() &&
+      find_stored_matrix(from, module, now.rows, now.cols, /*takes_blocks=*/true,
+                         /*takes_form=*/true)
+              .row_scale != used->second) {
     throw Error(ErrorKind::kInvalidArgument,
                 from.path() + ": matrix '" + module +
                     "' asks for another scale of activations than " + checkpoint_.path() +

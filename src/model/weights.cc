@@ -125,6 +125,7 @@ ops::FormedMatrix CheckpointWeights::formed_matrix(const std::string& module, in
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols, takes_blocks_,
                                              /*takes_form=*/true);
     if (stored.column_order == nullptr && row_order == nullptr) {
+      row_scales_[module] = stored.row_scale;
       return {&matrix(module, rows, cols), stored.input_form()};
     }
     Ordered ordered;

@@ -138,6 +138,7 @@ class CheckpointWeights : public ops::PackedWeights {
   std::vector<StoredMatrix> pending_;                // still to be read
   std::map<std::string, kernels::Weight> matrices_;  // by name_of_rows(); addresses are stable
   std::map<std::string, Ordered> ordered_;           // by module; addresses are stable
+  std::map<std::string, float> row_scales_;          // of ops that make inputs so, by module
   std::set<Order, LessByColumns> orders_;
   /// A matrix of floats that stands in the mapped file, or stood there until it was replaced.
   struct MappedFloats {

@@ -3,7 +3,7 @@
 transformers computes with their weights where the input of each quantized matrix is rounded as vLLM
 rounds it (csrc/quantization/w8a8/int8): with a scale for each token, x * (127 / max|x|), or with that
 of the file, x * (1 / scale), to the nearest integer. What lies beyond becomes -127 or 127, as in
-Vitrine; vLLM has a -128, too. "token" has gates and ups in 4 bits, and a head; "file" has experts.
+Vitrine; vLLM has a -128, too. "token" has gates and ups in 4 bits, and a head; "file" and "experts", by token, have experts.
 
     python3 tests/checkpoint/make_activation_folders.py FOLDER
 
@@ -155,6 +155,8 @@ def main(out):
          narrow=r".*(gate|up)_proj$")
     make(f"{out}/file", TinyModel("qwen3_moe", 44, hidden_size=136, moe_intermediate_size=40),
          is_static=True)
+    make(f"{out}/experts", TinyModel("qwen3_moe", 45, hidden_size=136, moe_intermediate_size=40),
+         is_static=False)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ namespace vitrine::testing {
 inline std::string quantized_folder(const std::string& name) {
   return testing_support::test_data(name.starts_with("exl2") ? "exl2" : "quantized") + "/" + name;
 }
-/// Returns one of make_activation_folders.py: "token", "file".
+/// Returns one of make_activation_folders.py: "token", "file", "experts".
 inline std::string activation_folder(const std::string& name) {
   return testing_support::test_data("w8a8") + "/" + name;
 }

@@ -3,7 +3,9 @@
 // number of threads; and what is refused.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "tests/checkpoint/quantized_folders.h"
@@ -65,6 +67,30 @@ TEST(CalibratedQuantize, LeavesScalesToEachTokenWhereNoTextCame) {
     }
     EXPECT_GT(in_drafts, 0u);
     EXPECT_GT(in_layers, 0u);
+  }
+}
+
+/// So does an expert that no token of the text reached have what the others of its layer have.
+TEST(CalibratedQuantize, GivesExpertsThatNoTextReachedTheScaleOfTheOthers) {
+  const std::string source = oracle_folder("qwen3_moe");
+  for (const char* method : {"rtn", "gptq", "smoothquant"}) {
+    SCOPED_TRACE(method);
+    const TemporaryFolder folder;
+    const QuantizeReport report = quantize_checkpoint(
+        source, folder / "out", calibrated_options(source, "int8-w8a8-static", method, 1, 2, 100));
+    size_t unreached = 0;
+    for (const QuantizedTensorReport& tensor : report.quantized) {
+      unreached += tensor.name.ends_with("gate_proj") && tensor.calibration_rows == 0 ? 1 : 0;
+    }
+    EXPECT_GT(unreached, 0u);
+    const Checkpoint result = Checkpoint::open(folder / "out");
+    std::map<std::string, std::set<float>> scales;  // by layer
+    for (const TensorInfo& info : result.tensors()) {
+      if (!info.name.ends_with("gate_proj.input_scale")) continue;
+      scales[info.name.substr(0, info.name.find(".mlp."))].insert(result.read_f32(info).front());
+    }
+    EXPECT_FALSE(scales.empty());
+    for (const auto& [layer, all] : scales) EXPECT_EQ(all.size(), 1u) << layer;
   }
 }
 

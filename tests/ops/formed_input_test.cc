@@ -135,7 +135,7 @@ TEST(FormedInput, OfSlotsHasTheOrderOfEachExpert) {
   expect_row(kernel, input.row_in_order(2), 64, slots.activations(2), 3);
 }
 
-/// The row with one scale, computed in double: the file's, or that of its largest.
+/// Expects the row with one scale: the file's, or that of its largest.
 void expect_whole_row(const float* row, int64_t cols, int32_t group, float given,
                       const kernels::Activations& found, int64_t at) {
   float largest = 0.0f;
