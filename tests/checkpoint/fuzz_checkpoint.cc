@@ -219,6 +219,13 @@ std::vector<Files> healthy_folders() {
   write_parts(folder / "floats4", {{"m.weight", DType::kU8, {2, 16}, 0x71},
                                    {"m.weight_scale", DType::kF8E4M3, {2, 2}, 0x3c},
                                    {"m.weight_scale_2", DType::kF32, {}, 0x3c}});
+  // A gate and an up that ask for scales of activations.
+  write_parts(folder / "rounded", {{"m.gate_proj.input_scale", DType::kF32, {1}, 0x3c},
+                                   {"m.gate_proj.weight", DType::kI8, {4, 40}, 0x71},
+                                   {"m.gate_proj.weight_scale", DType::kF32, {4, 1}, 0x3c},
+                                   {"m.up_proj.input_scale", DType::kBF16, {}, 0x3d},
+                                   {"m.up_proj.weight", DType::kI8, {4, 40}, 0x71},
+                                   {"m.up_proj.weight_scale", DType::kF32, {4, 1}, 0x3c}});
   // Experts of a layer in one tensor.
   write_parts(folder / "stacked8",
               {{"model.layers.0.mlp.experts.gate_up_proj", DType::kF8E4M3, {2, 4, 32}, 0x3c},
@@ -265,6 +272,11 @@ std::vector<Files> healthy_folders() {
       {{"config.json", quantized_by(R"("quant_method": "awq", "bits": 4, "group_size": 8,
           "version": "gemm", "modules_to_not_convert": ["gate"])")},
        {"model.safetensors", content("nibbles")}},
+      {{"config.json", quantized_by(R"("quant_method": "compressed-tensors",
+          "format": "int-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": {
+          "num_bits": 8, "type": "int", "strategy": "channel"}, "input_activations": {
+          "num_bits": 8, "type": "int", "strategy": "tensor", "dynamic": false}}})")},
+       {"model.safetensors", content("rounded")}},
       {{"config.json", quantized_by(R"("quant_method": "fp8", "weight_block_size": [2, 32])")},
        {"model.safetensors", content("stacked8")}},
       {{"config.json", quantized_by(R"("quant_method": "compressed-tensors",
