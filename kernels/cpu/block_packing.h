@@ -74,14 +74,15 @@ struct BlockPacking {
     }
   }
 
-  /// Stores two halves of each row, the first from the low 16 bits; returns the rows in which one
-  /// is not finite.
+  /// Stores a half of each row from the low 16 bits; returns the rows in which it is not finite.
+  VITRINE_PACK_INLINE uint32_t store_half(Words head, uint8_t* to, int half) {
+    Lanes::store_halves(to, head, half);
+    return Lanes::not_finite(head);
+  }
+  /// Stores two halves of each row likewise, the first from the low 16 bits.
   VITRINE_PACK_INLINE uint32_t store_two_halves(Words head, uint8_t* first, uint8_t* second,
                                                 int half) {
-    const Words high = Lanes::right_32(head, 16);
-    Lanes::store_halves(first, head, half);
-    Lanes::store_halves(second, high, half);
-    return Lanes::not_finite(head) | Lanes::not_finite(high);
+    return store_half(head, first, half) | store_half(Lanes::right_32(head, 16), second, half);
   }
 
   // One block of the rows: its numbers to `unit` …, what they mean to entry `entry` of scales and
@@ -92,9 +93,7 @@ struct BlockPacking {
     VITRINE_PACK_INLINE uint32_t pack(const Rows& rows, int64_t at, int64_t entry, uint8_t* unit,
                                       uint8_t* scales, uint8_t*, int half) {
       store_32_columns(rows, at + 2, unit, half);
-      const Words head = Lanes::word(rows, at);
-      Lanes::store_halves(scales + entry * 32, head, half);
-      return Lanes::not_finite(head);
+      return store_half(Lanes::word(rows, at), scales + entry * 32, half);
     }
   };
 
@@ -115,9 +114,7 @@ struct BlockPacking {
       Words words[8];
       read_words<8>(rows, at + 2, words);
       for (int i = 0; i < 8; ++i) Lanes::store_words(unit + 64 * i, Lanes::flip(words[i]), half);
-      const Words head = Lanes::word(rows, at);
-      Lanes::store_halves(scales + entry * 32, head, half);
-      return Lanes::not_finite(head);
+      return store_half(Lanes::word(rows, at), scales + entry * 32, half);
     }
   };
 
@@ -208,8 +205,7 @@ struct BlockPacking {
       store_part_bytes(rows, at + 192, out + 32, half);
       // The half stands at the block's end: nothing behind it is read.
       const Words head = Lanes::right_32(Lanes::word(rows, at + 206), 16);
-      Lanes::store_halves(out, head, half);
-      return Lanes::not_finite(head);
+      return store_half(head, out, half);
     }
 
    private:

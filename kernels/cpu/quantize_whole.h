@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cpu_kernels.h"
+#include "exp_constants.h"
 
 namespace vitrine::kernels {
 namespace {
@@ -26,13 +27,13 @@ __attribute__((always_inline)) inline int32_t largest_bits(const float* x, int64
 /// Rounds x * factor, and returns the sum of what that gives.
 __attribute__((always_inline)) inline int32_t round_numbers(const float* x, int64_t n, float factor,
                                                             int8_t* values) {
-  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: the sum's last bit is worth 1
   int32_t sum = 0;
   for (int64_t i = 0; i < n; ++i) {
     const float scaled = x[i] * factor;
     const float low = scaled < -127.0f ? -127.0f : scaled;
     const float within = low > 127.0f ? 127.0f : low;
-    const int32_t number = std::bit_cast<int32_t>(within + kMagic) - std::bit_cast<int32_t>(kMagic);
+    const int32_t number =
+        std::bit_cast<int32_t>(within + kRoundMagic) - std::bit_cast<int32_t>(kRoundMagic);
     values[i] = static_cast<int8_t>(number);
     sum += number;
   }
