@@ -5,10 +5,12 @@
 #include <cmath>
 #include <vector>
 
+#include "stored_form.h"
+
 namespace vitrine::compress {
 namespace {
 
-/// What is tried, as shares of the largest magnitude.
+/// These shares of the largest magnitude are tried.
 constexpr float kRanges[] = {0.9f,  0.8f, 0.7f,  0.6f, 0.5f,  0.4f,  0.3f,
                              0.25f, 0.2f, 0.15f, 0.1f, 0.07f, 0.05f, 0.03f};
 /// Rows of its own with which an expert's down has a range of its own.
@@ -48,7 +50,7 @@ class Magnitudes {
 
   /// Returns the squared error of all magnitudes, each rounded as the mean of its bin is.
   double error_of(float range) const {
-    const double scale = static_cast<double>(range) / kStepsOfRange;
+    const double scale = static_cast<double>(range) / kLargestInt8;
     double error = 0;
     for (const Bin& bin : bins_) {
       if (bin.count == 0) continue;
@@ -64,15 +66,24 @@ class Magnitudes {
   std::vector<Bin> bins_;
 };
 
+/// Returns the largest of the magnitudes that `for_each` visits, or, for integers, the best range.
+template <typename ForEach>
+float range_of(const ForEach& for_each, bool is_integer) {
+  float largest = 0;
+  for_each([&](float size) { largest = std::max(largest, size); });
+  if (!is_integer || largest == 0 || !std::isfinite(largest)) return largest;
+  Magnitudes magnitudes(largest);
+  for_each([&](float size) { magnitudes.add(size); });
+  return magnitudes.best_range();
+}
+
 }  // namespace
 
-float best_range(std::span<const float> values) {
-  float largest = 0;
-  for (const float value : values) largest = std::max(largest, std::fabs(value));
-  if (largest == 0 || !std::isfinite(largest)) return largest;
-  Magnitudes magnitudes(largest);
-  for (const float value : values) magnitudes.add(std::fabs(value));
-  return magnitudes.best_range();
+float input_range(std::span<const float> values, NumberFormat format) {
+  const auto for_each = [&](const auto& visit) {
+    for (const float value : values) visit(std::fabs(value));
+  };
+  return range_of(for_each, format == NumberFormat::kInteger);
 }
 
 float InputRanges::of(const PlannedTensor& planned, const SiteMatrix& matrix) {
@@ -101,13 +112,7 @@ float InputRanges::find(const PlannedTensor& planned, const SiteMatrix& matrix,
       }
     }
   };
-  float largest = 0;
-  for_each([&](float size) { largest = std::max(largest, size); });
-  const bool is_integer = planned.method->number_format == NumberFormat::kInteger;
-  if (!is_integer || largest == 0 || !std::isfinite(largest)) return largest;
-  Magnitudes magnitudes(largest);
-  for_each([&](float size) { magnitudes.add(size); });
-  return magnitudes.best_range();
+  return range_of(for_each, planned.method->number_format == NumberFormat::kInteger);
 }
 
 }  // namespace vitrine::compress

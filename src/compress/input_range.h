@@ -11,17 +11,16 @@
 
 namespace vitrine::compress {
 
-/// Integers of 8 bits, as a scale of the folder is written for and as kernels round.
-inline constexpr float kStepsOfRange = 127.5f, kLargestStep = 127.0f;
+/// Kernels round activations to integers of at most this size.
+inline constexpr float kLargestStep = 127.0f;
 
-/// Returns the magnitude that is to become the largest of these integers where they stand for
-/// `values`, and what lies beyond is cut off: the one with the least squared error of 0.03 to 1
-/// times the largest magnitude.
-float best_range(std::span<const float> values);
+/// Returns the magnitude that a scale for all of `values` reaches: of floats the largest one; of
+/// integers the one with the least squared error of 0.03 to 1 times the largest, what lies beyond
+/// being cut off.
+float input_range(std::span<const float> values, NumberFormat format);
 
-/// The magnitudes that the folder's scales of a layer's inputs are to reach, of the rows of each
-/// site as folded norms make them. That is the largest one for floats, and best_range for integers.
-/// An expert's down has one of its own where enough tokens reach it. Each is found once.
+/// Finds the input_range of the rows of each site as folded norms make them, each once. An expert's
+/// down has one of its own where enough tokens reach it.
 class InputRanges {
  public:
   explicit InputRanges(const LayerWork& work) : work_(work) {}

@@ -9,31 +9,26 @@
 #include "inputs.h"
 #include "norm_fold.h"
 #include "product_rows.h"
+#include "stored_form.h"
 
 namespace vitrine::compress {
 namespace {
 
 constexpr int64_t kSampleRows = 256;  // of those that a matrix meets
 constexpr float kLeastSize = 1e-5f;
-constexpr float kLargestFloat = 448.0f;
 
 /// Rounds rows to 8 bits, each with its own scale, or all with one.
 void round_rows(Rows& rows, ActivationUse use, NumberFormat format) {
   const bool is_float = format == NumberFormat::kE4M3;
-  const auto largest_of = [](std::span<const float> values) {
-    float largest = 0;
-    for (const float value : values) largest = std::max(largest, std::fabs(value));
-    return largest;
-  };
   const bool is_static = use == ActivationUse::kStatic;
-  const float most = is_float ? kLargestFloat : is_static ? kStepsOfRange : kLargestStep;
-  const float range_of_all = !is_static ? 0
-                             : is_float ? largest_of(rows.values)
-                                        : best_range(rows.values);
+  const float most = is_float ? kLargestE4M3 : is_static ? kLargestInt8 : kLargestStep;
+  const float range_of_all = is_static ? input_range(rows.values, format) : 0;
   for (int64_t row = 0; row < rows.count(); ++row) {
     float* values = rows.values.data() + row * rows.width;
-    const float range =
-        is_static ? range_of_all : largest_of({values, static_cast<size_t>(rows.width)});
+    float range = range_of_all;
+    for (int64_t i = 0; !is_static && i < rows.width; ++i) {
+      range = std::max(range, std::fabs(values[i]));
+    }
     if (range == 0) continue;
     const float scale = range / most;
     for (int64_t i = 0; i < rows.width; ++i) {

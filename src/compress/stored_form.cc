@@ -9,7 +9,6 @@ namespace vitrine::compress {
 namespace {
 
 constexpr std::string_view kInputScale = ".input_scale";
-constexpr float kLargestInt8 = 127.5f, kLargestE4M3 = 448.0f;
 
 core::Registry<std::string, const StoredForm*>& registered_forms() {
   static core::Registry<std::string, const StoredForm*> forms("layout");
@@ -63,8 +62,8 @@ void write_rest(SafetensorsWriter& writer, const PlannedTensor& planned, const M
   if (!holds_input_scale(planned)) return;
   const bool is_float = planned.method->number_format == NumberFormat::kE4M3;
   // A matrix that nothing came to has a scale that no input makes infinite.
-  const float largest = rest.input_range > 0 ? rest.input_range : 1.0f;
-  const float scale = largest / (is_float ? kLargestE4M3 : kLargestInt8);
+  const float range = rest.input_range > 0 ? rest.input_range : 1.0f;
+  const float scale = range / (is_float ? kLargestE4M3 : kLargestInt8);
   writer.write(planned.module + std::string(kInputScale), narrow({&scale, 1}, planned.dtype));
 }
 

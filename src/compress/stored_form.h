@@ -20,6 +20,10 @@ std::vector<std::byte> narrow(std::span<const float> values, DType dtype);
 using Declare =
     std::function<void(const std::string& name, DType dtype, const std::vector<int64_t>& shape)>;
 
+/// The magnitudes that a folder's scale of activations becomes: it is a range divided by one of
+/// these, of int8 and of E4M3.
+inline constexpr float kLargestInt8 = 127.5f, kLargestE4M3 = 448.0f;
+
 /// What stands once for a matrix, beside its rows.
 struct MatrixRest {
   float divisor = 1.0f;   ///< QuantizedMatrix::divisor
