@@ -97,10 +97,7 @@ void CheckpointWeights::replace(const std::string& module, const Checkpoint& fro
                                                  format_text(now) + ", as it was loaded");
   }
   const auto used = row_scales_.find(module);
-  if (used != row_scales_.end() &&
-      find_stored_matrix(from, module, now.rows, now.cols, /*takes_blocks=*/true,
-                         /*takes_form=*/true)
-              .row_scale != used->second) {
+  if (used != row_scales_.end() && used->second != stored.row_scale) {
     throw Error(ErrorKind::kInvalidArgument,
                 from.path() + ": matrix '" + module +
                     "' asks for another scale of activations than " + checkpoint_.path() +

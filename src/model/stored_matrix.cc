@@ -304,7 +304,7 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
                                   : kernels::quantized_row_bytes(matrix.weight.format, cols);
     matrix.bytes = kernels::packed_bytes(matrix.weight);
     const bool is_integer = !kernels::is_float_format(matrix.weight.format);
-    if (takes_form && is_integer && tensors.activations != ActivationUse::kFloat) {
+    if (is_integer && tensors.activations != ActivationUse::kFloat) {
       matrix.row_scale = tensors.input_scale;
     }
     return matrix;

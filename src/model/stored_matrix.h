@@ -28,7 +28,7 @@ struct StoredMatrix {
   int64_t stored_row_bytes = 0;
   // The file's columns in the order that they have here; null: in the file's.
   std::shared_ptr<const std::vector<int32_t>> column_order;
-  // The scale of int8 activations that the file asks for, as InputForm has it.
+  // The scale of int8 activations that the file asks for, as InputForm has it, if the op takes it.
   float row_scale = ops::InputForm::kByGroup;
   int64_t first_row = 0;               // row of the file that is row 0 here
   const int32_t* row_order = nullptr;  // row i is row_order[i] of the file; null: first_row + i
@@ -60,8 +60,8 @@ void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
 
 /// Finds a matrix. Modules of folders that read as blocks or as floats are blocks where the kernels
 /// take these, and those whose columns have an order of their own (act-order) are integers in it
-/// where the op takes forms of its input; it is told the scale of a row then, too. Throws kBadFile
-/// for a missing tensor or another shape, kUnsupported for another dtype.
+/// where the op takes forms of its input. Throws kBadFile for a missing tensor or another shape,
+/// kUnsupported for another dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
                                 int64_t rows, int64_t cols, bool takes_blocks = true,
                                 bool takes_form = false);

@@ -130,7 +130,6 @@ ops::FormedMatrix CheckpointWeights::formed_matrix(const std::string& module, in
     }
     Ordered ordered;
     if (stored.column_order != nullptr) stored.column_order = share_order(stored.column_order);
-    ordered.order = stored.column_order;
     ordered.form = stored.input_form();
     stored.row_order = ordered.row_order = row_order;
     pack_later(stored, module);

@@ -112,7 +112,6 @@ class CheckpointWeights : public ops::PackedWeights {
   /// A matrix whose columns or rows have another order than the file's.
   struct Ordered {
     kernels::Weight weight;
-    Order order;  // of its columns; null: the file's
     ops::InputForm form;
     const int32_t* row_order = nullptr;
   };
