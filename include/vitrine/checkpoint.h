@@ -129,7 +129,7 @@ struct VITRINE_API QuantizedTensors {
   /// (Checkpoint::read_quantized_blocks), for kernels that take them; null: none.
   const BlockFormat* blocks = nullptr;
   float multiplier = 1.0f;  ///< of `blocks`; else 1
-  /// What the file asks of int8 activations: a scale for each token, or `input_scale`. kFloat:
+  /// Says what the file asks of int8 activations: a scale for each token, or `input_scale`; kFloat:
   /// nothing, so that each group of a token has one.
   ActivationUse activations = ActivationUse::kFloat;
   float input_scale = 0.0f;  ///< of kStatic: above 0

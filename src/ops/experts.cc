@@ -63,7 +63,7 @@ class PlannedExperts final : public PlannedOp {
         up = context.weights.formed_matrix(modules.up, intermediate, hidden_size_, folded);
       }
       weights = {gate.weight, up.weight, down.weight};
-      // What hangs on the token alone is made once for all of its experts.
+      // A row that hangs on the token alone is made once for all of its experts.
       const bool is_tokens =
           gate.form.order == nullptr && gate.form.row_scale == 0.0f &&
           (token_weight_ == nullptr || token_weight_->group_size == gate.weight->group_size);

@@ -19,8 +19,8 @@ QuantizedRows shared_int8_rows(PlanScratch& scratch, const std::string& role, in
   return rows;
 }
 
-/// Where there is an order, element i of the int8 row is `from`[order[i]], and groups are quantized
-/// as those of any row.
+/// Makes an int8 row. With an order its element i is `from`[order[i]], and groups are quantized as
+/// those of any row.
 void make_row(const kernels::CpuKernels& kernel, const float* from, const InputForm& form,
               const QuantizedRows& to, int64_t row) {
   if (form.order == nullptr) {

@@ -15,7 +15,7 @@
 
 namespace vitrine::ops {
 
-/// Whether an op of this type multiplies matrices in the order of their columns, and with the
+/// Says whether an op of this type multiplies matrices in the order of their columns, and with the
 /// scales that the file asks for. Others, which look rows up or guess a later layer's, have the
 /// file's order, and floats where it is act-order.
 inline bool takes_form(const OpNode& node) {
@@ -38,7 +38,7 @@ struct FormKinds {
   }
 };
 
-/// What all tokens of one op's input are multiplied with: a row for each form and group size.
+/// Makes what all tokens of one op's input are multiplied with: a row for each form and group size.
 class FormedInput {
  public:
   /// `role` tells inputs of one op apart.
