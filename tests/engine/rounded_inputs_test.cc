@@ -3,17 +3,41 @@
 // rounds so (tests/checkpoint/make_activation_folders.py).
 #include <gtest/gtest.h>
 
-#include <array>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "tests/checkpoint/stored_tensors.h"
 #include "tests/engine/quantized_answers.h"
 
 namespace vitrine::testing {
 namespace {
 
 using nlohmann::json;
+
+void copy_activation_folder(const std::string& name, const TemporaryFolder& to) {
+  std::filesystem::copy(activation_folder(name), to.path(),
+                        std::filesystem::copy_options::recursive);
+}
+
+StoredTensors tensors_of(const TemporaryFolder& folder) {
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  StoredTensors tensors;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    std::vector<std::byte> bytes(info.num_bytes);
+    checkpoint.read(info, 0, bytes);
+    tensors[info.name] = {info.dtype, info.shape, bytes};
+  }
+  return tensors;
+}
+
+/// Writes another scale of a module's activations.
+void change_scale(const TemporaryFolder& folder, const std::string& module,
+                  const StoredTensor& scale) {
+  StoredTensors tensors = tensors_of(folder);
+  tensors.at(module + ".input_scale") = scale;
+  write_stored(folder / "model.safetensors", tensors);
+}
 
 class RoundedInputs : public ::testing::TestWithParam<const char*> {
  protected:
@@ -22,7 +46,7 @@ class RoundedInputs : public ::testing::TestWithParam<const char*> {
   /// Returns the answers of a copy whose config says something else of activations.
   std::vector<float> run_with(const std::function<void(json&)>& change) const {
     const TemporaryFolder copy;
-    std::filesystem::copy(path_, copy.path(), std::filesystem::copy_options::recursive);
+    copy_activation_folder(GetParam(), copy);
     json config = json::parse(read_bytes(path_ + "/config.json"));
     for (json& group : config["quantization_config"]["config_groups"]) change(group);
     write_bytes(copy / "config.json", config.dump());
@@ -103,32 +127,20 @@ INSTANTIATE_TEST_SUITE_P(All, RoundedInputs, ::testing::Values("token", "file", 
                          [](const auto& info) { return std::string(info.param); });
 
 /// Gives each row of the matrices with `part` in their names `groups` scales in place of one.
-void split_scales(const std::string& path, const std::string& part, int groups) {
-  const std::string bytes = read_bytes(path);
-  uint64_t size = 0;
-  std::memcpy(&size, bytes.data(), sizeof(size));
-  const json header = json::parse(bytes.substr(8, size));
-  json changed;
-  std::string data;
-  for (auto [name, info] : header.items()) {
-    if (name == "__metadata__") continue;
-    const auto from = info["data_offsets"].get<std::vector<size_t>>();
-    const std::string values = bytes.substr(8 + size + from[0], from[1] - from[0]);
-    const bool is_split = name.ends_with(".weight_scale") && name.find(part) != name.npos;
-    const size_t begin = data.size();
-    for (size_t row = 0; row < values.size(); row += is_split ? 4 : values.size()) {
-      for (int i = 0; i < (is_split ? groups : 1); ++i) {
-        data += is_split ? values.substr(row, 4) : values;
+void split_scales(const TemporaryFolder& folder, const std::string& part, size_t groups) {
+  StoredTensors tensors = tensors_of(folder);
+  for (auto& [name, tensor] : tensors) {
+    if (!name.ends_with(".weight_scale") || name.find(part) == name.npos) continue;
+    std::vector<std::byte> all;
+    for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
+      for (size_t i = 0; i < groups; ++i) {
+        all.insert(all.end(), &tensor.bytes[at], &tensor.bytes[at] + sizeof(float));
       }
     }
-    changed[name] = info;
-    if (is_split) changed[name]["shape"][1] = groups;
-    changed[name]["data_offsets"] = {begin, data.size()};
+    tensor.bytes = all;
+    tensor.shape[1] = static_cast<int64_t>(groups);
   }
-  std::string text = changed.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  size = text.size();
-  write_bytes(path, std::string(reinterpret_cast<const char*>(&size), 8) + text + data);
+  write_stored(folder / "model.safetensors", tensors);
 }
 
 /// A gate and an up, which one kernel takes together, have one rule.
@@ -141,15 +153,14 @@ TEST(RoundedInputsOf, AGateAndAnUpThatAreUnlike) {
     SCOPED_TRACE(change.dump());
     const bool is_float = change.contains("weights");
     const TemporaryFolder copy;
-    const std::string source = activation_folder("file");
-    std::filesystem::copy(source, copy.path(), std::filesystem::copy_options::recursive);
-    json config = json::parse(read_bytes(source + "/config.json"));
+    copy_activation_folder("file", copy);
+    json config = json::parse(read_bytes(copy / "config.json"));
     json& groups = config["quantization_config"]["config_groups"];
     groups["group_1"] = groups["group_0"];
     groups["group_1"]["targets"] = {"re:.*gate_proj$"};
     groups["group_1"].merge_patch(change);
+    if (is_float) split_scales(copy, ".gate_proj.", kGroups);
     write_bytes(copy / "config.json", config.dump());
-    if (is_float) split_scales(copy / "model.safetensors", ".gate_proj.", kGroups);
     for (const float logit : run_model(copy.path(), {3, 17, 8})) ASSERT_TRUE(std::isfinite(logit));
     const Checkpoint checkpoint = Checkpoint::open(copy.path());
     for (const char* name : {"gate_proj", "up_proj"}) {
@@ -170,13 +181,8 @@ TEST(RoundedInputScales, AreThoseOfTheMatrixThatWasLoaded) {
   const auto engine = Engine::load(file, {});
   engine->replace_matrix(module, Checkpoint::open(file));
   const TemporaryFolder other;
-  std::filesystem::copy(file, other.path(), std::filesystem::copy_options::recursive);
-  std::string bytes = read_bytes(file + "/model.safetensors");
-  const Checkpoint source = Checkpoint::open(file);
-  const float scale = 0.25f;
-  std::memcpy(bytes.data() + source.find(module + ".input_scale")->file_offset, &scale,
-              sizeof(scale));
-  write_bytes(other / "model.safetensors", bytes);
+  copy_activation_folder("file", other);
+  change_scale(other, module, stored<float>(DType::kF32, {1}, {0.25f}));
   const Error error =
       error_of([&] { engine->replace_matrix(module, Checkpoint::open(other.path())); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
@@ -185,12 +191,11 @@ TEST(RoundedInputScales, AreThoseOfTheMatrixThatWasLoaded) {
 }
 
 TEST(RoundedInputScales, AreRefusedWhereTheyAreNone) {
-  const std::string token = activation_folder("token"), file = activation_folder("file");
   const std::string module = "model.layers.0.self_attn.q_proj";
   // A folder whose config says that there are scales.
   const TemporaryFolder without;
-  std::filesystem::copy(token, without.path(), std::filesystem::copy_options::recursive);
-  json config = json::parse(read_bytes(token + "/config.json"));
+  copy_activation_folder("token", without);
+  json config = json::parse(read_bytes(without / "config.json"));
   config["quantization_config"]["config_groups"]["group_0"]["input_activations"].update(
       {{"dynamic", false}, {"strategy", "tensor"}});
   write_bytes(without / "config.json", config.dump());
@@ -198,21 +203,22 @@ TEST(RoundedInputScales, AreRefusedWhereTheyAreNone) {
   EXPECT_TRUE(is_one_line_with(missing, {"model.safetensors", ".input_scale", "is missing",
                                          "expected it", "a config without"}))
       << missing.what();
-  const std::string bytes = read_bytes(file + "/model.safetensors");
-  const Checkpoint source = Checkpoint::open(file);
-  const TensorInfo& info = source.require(module + ".input_scale", std::array<int64_t, 1>{1});
-  for (const float scale : {0.0f, -0.5f, 1e-40f, INFINITY, NAN}) {
+  const auto refused = [&](const StoredTensor& scale, const char* where, const char* expected) {
     const TemporaryFolder copy;
-    std::filesystem::copy(file, copy.path(), std::filesystem::copy_options::recursive);
-    std::string changed = bytes;
-    std::memcpy(changed.data() + info.file_offset, &scale, sizeof(scale));
-    write_bytes(copy / "model.safetensors", changed);
+    copy_activation_folder("file", copy);
+    change_scale(copy, module, scale);
     const Error error = error_of([&] { run_model(copy.path(), {1}); });
     EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
-    EXPECT_TRUE(is_one_line_with(
-        error, {"model.safetensors", module + ".input_scale", "element 0", "expected a"}))
-        << scale << ": " << error.what();
+    EXPECT_TRUE(
+        is_one_line_with(error, {"model.safetensors", module + ".input_scale", where, expected}))
+        << error.what();
+  };
+  for (const float scale : {0.0f, -0.5f, 1e-40f, INFINITY, NAN}) {
+    SCOPED_TRACE(scale);
+    refused(stored<float>(DType::kF32, {1}, {scale}), "element 0", "expected a");
   }
+  refused(stored<float>(DType::kF32, {2}, {0.5f, 0.5f}), "[2]", "scale of all activations");
+  refused(stored<int32_t>(DType::kI32, {1}, {1}), "I32", "scale of all activations");
 }
 
 }  // namespace
