@@ -7,12 +7,12 @@
 
 The layout is compressed-tensors' `pack-quantized`, or `int-quantized` with a scale of activations for
 each token (w8a8, 8 bits), or another one of 4 bits: GPTQ's (v2), AWQ's (asymmetric), EXL2's (of one
-width, always in an order) and NVFP4 (groups of 16). Embeddings and the head
-are bfloat16, as the router is. Numbers are drawn as random bits under one scale a matrix, so that
-activations stay finite. With --act-order each matrix has a random order of columns, which those of one
-input share: queries, keys and values, a gate and its up. --experts 0: Llama's dense layers. Needs numpy.
-At most one tensor is in memory. --bits 16 writes bfloat16 and no integers, as a source of `vitrine
-quantize`; with --tokenizer the folder has that of another one, which texts are read by.
+width, always in an order) and NVFP4 (groups of 16). Embeddings and the head are bfloat16, as the router
+is. Numbers are drawn as random bits under one scale a matrix, so that activations stay finite. With
+--act-order each matrix has a random order of columns, which those of one input share: queries, keys and
+values, a gate and its up. --experts 0: Llama's dense layers. Needs numpy. At most one tensor is in
+memory. --bits 16 writes bfloat16 and no integers, as a source of `vitrine quantize`; with --tokenizer
+the folder has that of another one, which texts are read by.
 """
 
 import argparse
